@@ -1,0 +1,29 @@
+// Token ids of one stream to text, as they come: never a broken character. Bytes that do not form UTF-8 yet are held back.
+// One object per choice; owned by one io thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tokenizer/tokenizer.h"
+
+namespace avocet::tokenizer {
+
+class TextDecoder {
+ public:
+  TextDecoder(std::shared_ptr<const Tokenizer> tokenizer, SpecialTokens special);
+
+  // The text that became complete with this token; often one token's, empty while a character is unfinished.
+  // The joined results of Push and one Flush equal Tokenizer::Decode of all ids.
+  std::string Push(int32_t id);
+  // At the end of the stream: what is still held back (unfinished bytes as U+FFFD).
+  std::string Flush();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  SpecialTokens special_;
+  std::string held_;  // bytes of an unfinished character, at most 3 once invalid bytes have been replaced
+};
+
+}  // namespace avocet::tokenizer
