@@ -1,0 +1,64 @@
+// StepPlan: one forward pass, as plain data. Written by the engine thread, read by all workers (and later by all ranks); nothing else
+// crosses from engine to model. Rows, not phases: a row is one (sequence, position). Decode is one row of a sequence, a prompt chunk
+// many, verification 1+k; there is no prefill mode.
+//
+//   rows     | seq 7: pos 41 | seq 9: pos 0 1 2 3 ... 15 | seq 3: pos 17 |      positions are consecutive within a sequence
+//   logits   |      x        |                           |       x       |      rows whose logits are wanted
+//
+// Vectors are reused from step to step: after warm-up filling a plan allocates nothing (MEM-1). Checked by ValidatePlan (PLAN-2).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "base/mat_view.h"
+
+namespace avocet::model {
+
+// The consecutive rows of one sequence in this step.
+struct SequenceRows {
+  int32_t row_begin = 0;
+  int32_t num_rows = 0;
+  int32_t first_position = 0;  // tokens of the sequence already in the caches; 0 starts from a zero state
+  int32_t page_begin = 0;      // into StepPlan::pages
+  int32_t num_pages = 0;       // cover first_position + num_rows positions
+  SlotId slot = SlotId::kNone; // recurrent and convolution state of all delta-net layers
+};
+
+struct StepPlan {
+  int64_t step_id = 0;
+  std::vector<int32_t> token_ids;       // [rows]
+  std::vector<int32_t> positions;       // [3 * rows], axis-major T, H, W; equal for text
+  std::vector<SequenceRows> sequences;  // in row order, disjoint, covering all rows
+  std::vector<PageId> pages;            // page tables of the sequences, one after the other
+  std::vector<int32_t> logit_rows;      // ascending
+
+  int32_t num_rows() const { return static_cast<int32_t>(token_ids.size()); }
+  std::span<const PageId> PagesOf(const SequenceRows& s) const {
+    return {pages.data() + s.page_begin, static_cast<size_t>(s.num_pages)};
+  }
+  void Clear() {
+    token_ids.clear();
+    positions.clear();
+    sequences.clear();
+    pages.clear();
+    logit_rows.clear();
+  }
+};
+
+struct PlanLimits {
+  int32_t max_rows = 0;
+  int32_t max_logit_rows = 0;
+  int32_t vocab_rows = 0;
+  int32_t num_pages = 0;
+  int32_t num_slots = 0;
+  int32_t page_tokens = 0;
+  int32_t max_context = 0;
+};
+
+// PLAN-2: a plan is complete before it is run: rows, pages and slots are in range, no page or slot belongs to two sequences' new rows.
+Result<void> ValidatePlan(const StepPlan& plan, const PlanLimits& limits);
+
+}  // namespace avocet::model

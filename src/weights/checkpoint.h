@@ -1,0 +1,52 @@
+// A model folder as a table of tensors: name -> (dtype, shape, bytes), over memory-mapped safetensors files, single or sharded with
+// an index. The files are hostile until checked: header size, JSON depth, dtypes, shapes, overlapping or out-of-range byte ranges,
+// truncated shards and links out of the folder are refused before anything large is allocated.
+// Source of the format: huggingface/safetensors README ("Format"). Immutable after Open; reads page in lazily.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace avocet::weights {
+
+enum class DType : uint8_t { kBf16, kF16, kF32, kF64, kF8E4M3, kF8E5M2, kI8, kU8, kI16, kI32, kI64, kBool };
+std::string_view DTypeName(DType dtype);  // "BF16", ... as in the file
+size_t DTypeBytes(DType dtype);
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kBf16;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;  // in the mapping
+  int32_t file = 0;                  // index into Checkpoint::files()
+
+  int64_t NumElements() const;
+  std::string Describe() const;  // "BF16 [1024, 64]"
+};
+
+class Checkpoint {
+ public:
+  static Result<Checkpoint> Open(const std::string& model_dir);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const TensorInfo* Find(std::string_view name) const;
+  std::span<const TensorInfo> tensors() const;  // sorted by name
+  std::span<const std::string> files() const;   // base names
+  size_t total_bytes() const;                   // of tensor data
+
+ private:
+  struct Impl;
+  explicit Checkpoint(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace avocet::weights
