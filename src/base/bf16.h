@@ -13,7 +13,9 @@ struct Bf16 {
   friend bool operator==(Bf16, Bf16) = default;
 };
 
-constexpr float ToF32(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+constexpr float ToF32(Bf16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
 
 // NaN stays NaN (quiet); values above the largest bf16 round to infinity.
 constexpr Bf16 ToBf16(float value) {

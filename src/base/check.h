@@ -11,16 +11,16 @@ namespace avocet::internal {
 }  // namespace avocet::internal
 
 // CHECK(free + used == total, "PAGE-1: {} free + {} used, {} pages", free, used, total);
-#define CHECK(condition, ...)                                                                                  \
-  do {                                                                                                         \
-    if (!(condition)) [[unlikely]] {                                                                           \
-      ::avocet::internal::CheckFailed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__));               \
-    }                                                                                                          \
+#define CHECK(condition, ...)                                                                    \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]] {                                                             \
+      ::avocet::internal::CheckFailed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
+    }                                                                                            \
   } while (false)
 
 #ifdef NDEBUG
-#define DCHECK(condition, ...)          \
-  do {                                  \
+#define DCHECK(condition, ...)                \
+  do {                                        \
     if (false) CHECK(condition, __VA_ARGS__); \
   } while (false)
 #else

@@ -48,17 +48,17 @@ template <typename... Args>
 #define AVOCET_CONCAT(a, b) AVOCET_CONCAT_INNER(a, b)
 
 // AVOCET_TRY(auto file, Open(path)): the value, or return the error to the caller.
-#define AVOCET_TRY(declaration, ...)                                                                   \
-  auto AVOCET_CONCAT(try_result_, __LINE__) = (__VA_ARGS__);                                           \
-  if (!AVOCET_CONCAT(try_result_, __LINE__)) {                                                         \
-    return std::unexpected(std::move(AVOCET_CONCAT(try_result_, __LINE__)).error());                   \
-  }                                                                                                    \
+#define AVOCET_TRY(declaration, ...)                                                 \
+  auto AVOCET_CONCAT(try_result_, __LINE__) = (__VA_ARGS__);                         \
+  if (!AVOCET_CONCAT(try_result_, __LINE__)) {                                       \
+    return std::unexpected(std::move(AVOCET_CONCAT(try_result_, __LINE__)).error()); \
+  }                                                                                  \
   declaration = *std::move(AVOCET_CONCAT(try_result_, __LINE__))
 
 // AVOCET_TRY_VOID(Check(x)): for Result<void>.
-#define AVOCET_TRY_VOID(...)                                                                           \
-  do {                                                                                                 \
-    if (auto try_result = (__VA_ARGS__); !try_result) {                                                \
-      return std::unexpected(std::move(try_result).error());                                           \
-    }                                                                                                  \
+#define AVOCET_TRY_VOID(...)                                 \
+  do {                                                       \
+    if (auto try_result = (__VA_ARGS__); !try_result) {      \
+      return std::unexpected(std::move(try_result).error()); \
+    }                                                        \
   } while (false)

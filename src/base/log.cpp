@@ -27,8 +27,12 @@ spdlog::logger& Logger() {
 
 }  // namespace
 
-void InitLog(LogLevel level) { Logger().set_level(ToSpdlog(level)); }
+void InitLog(LogLevel level) {
+  Logger().set_level(ToSpdlog(level));
+}
 
-void LogLine(LogLevel level, std::string_view line) { Logger().log(ToSpdlog(level), "{}", line); }
+void LogLine(LogLevel level, std::string_view line) {
+  Logger().log(ToSpdlog(level), "{}", line);
+}
 
 }  // namespace avocet

@@ -12,8 +12,12 @@ namespace avocet {
 enum class PageId : int32_t { kNone = -1 };  // a page of K/V, the same number in every attention layer
 enum class SlotId : int32_t { kNone = -1 };  // a recurrent-state slot, the same number in every delta-net layer
 
-constexpr int32_t Index(PageId id) { return static_cast<int32_t>(id); }
-constexpr int32_t Index(SlotId id) { return static_cast<int32_t>(id); }
+constexpr int32_t Index(PageId id) {
+  return static_cast<int32_t>(id);
+}
+constexpr int32_t Index(SlotId id) {
+  return static_cast<int32_t>(id);
+}
 
 // rows x cols elements, rows `ld` elements apart. Borrows; the owner outlives it.
 template <typename T>

@@ -16,15 +16,15 @@ enum class LayerKind : uint8_t { kDeltaNet, kAttention };
 
 struct RopeConfig {
   float theta = 0;
-  int32_t rotary_dim = 0;                  // leading dims of a head that rotate
-  std::vector<int32_t> mrope_section;      // frequencies per axis T, H, W; empty: all T
+  int32_t rotary_dim = 0;              // leading dims of a head that rotate
+  std::vector<int32_t> mrope_section;  // frequencies per axis T, H, W; empty: all T
   bool mrope_interleaved = false;
   // YaRN (model.md 1.6); factor 1 is the default rope.
   float yarn_factor = 1;
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
   int32_t yarn_original_positions = 0;
-  float attention_factor = 1;              // multiplies cos and sin
+  float attention_factor = 1;  // multiplies cos and sin
 
   std::vector<float> InverseFrequencies() const;  // [rotary_dim/2]
   std::vector<uint8_t> FrequencyAxes() const;     // [rotary_dim/2], 0 T, 1 H, 2 W
@@ -76,7 +76,7 @@ struct ModelConfig {
   int32_t linear_value_dim = 0;
   int32_t conv_kernel = 0;
 
-  int32_t intermediate = 0;      // dense MLP; 0 for MoE
+  int32_t intermediate = 0;  // dense MLP; 0 for MoE
   std::optional<MoeConfig> moe;
   int32_t num_mtp_layers = 0;
   std::optional<VisionConfig> vision;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/function_ref.h"
@@ -36,7 +37,7 @@ struct ModelOptions {
   int32_t num_slots = 0;
 };
 
-// What a model of this shape needs, for the memory plan; exact.
+// What a model of this shape needs, for the memory plan: exact for a checkpoint whose matrices all have the config's dtype.
 struct ModelFootprint {
   size_t page_bytes = 0;       // one page over all attention layers
   size_t slot_bytes = 0;       // one sequence's state over all delta-net layers
@@ -47,7 +48,8 @@ class Model final : public StepRunner {
  public:
   static Result<std::unique_ptr<Model>> Create(ModelConfig config, ModelWeights weights, const ModelOptions& options,
                                                const ops::KernelTable& kernels, device::WorkerPool& pool);
-  static ModelFootprint Footprint(const ModelConfig& config, const ModelOptions& options, const ops::KernelTable& kernels, int32_t num_workers);
+  static ModelFootprint Footprint(const ModelConfig& config, const ModelOptions& options, const ops::KernelTable& kernels,
+                                  int32_t num_workers);
 
   const RunnerShape& shape() const override { return shape_; }
   void Run(const StepPlan& plan, FunctionRef<void(device::Worker&)> after) override;
@@ -65,6 +67,8 @@ class Model final : public StepRunner {
  private:
   Model(ModelConfig config, ModelWeights weights, const ModelOptions& options, const ops::KernelTable& kernels, device::WorkerPool& pool);
   void Forward(device::Worker& worker, const StepPlan& plan);
+  void ComputeRope(const device::Worker& worker, const StepPlan& plan);
+  void LayOutSequences(const StepPlan& plan);
   void Probe(device::Worker& worker, int32_t layer, int32_t rows);
 
   ModelConfig config_;
@@ -72,6 +76,9 @@ class Model final : public StepRunner {
   const ops::KernelTable& kernels_;
   device::WorkerPool& pool_;
   RunnerShape shape_;
+  PlanLimits limits_;
+  std::vector<float> inverse_frequencies_;  // [rotary_dim/2]
+  std::vector<uint8_t> frequency_axes_;     // [rotary_dim/2]
   Caches caches_;
   Workspace workspace_;
   int32_t num_logit_rows_ = 0;

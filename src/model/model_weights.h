@@ -26,13 +26,13 @@ struct AttentionWeights {
 };
 
 struct DeltaNetWeights {
-  ops::PackedWeight qkvz;              // [conv_dim + total_value_dim, hidden]
-  ops::PackedWeight ba;                // [2*num_value_heads, hidden]
-  ops::PackedWeight out;               // [hidden, total_value_dim]
-  std::span<const float> conv;         // [conv_dim, conv_kernel]
-  std::span<const float> a_log;        // [num_value_heads]
-  std::span<const float> dt_bias;      // [num_value_heads]
-  std::span<const float> norm;         // [value_dim], as stored
+  ops::PackedWeight qkvz;          // [conv_dim + total_value_dim, hidden]
+  ops::PackedWeight ba;            // [2*num_value_heads, hidden]
+  ops::PackedWeight out;           // [hidden, total_value_dim]
+  std::span<const float> conv;     // [conv_dim, conv_kernel]
+  std::span<const float> a_log;    // [num_value_heads]
+  std::span<const float> dt_bias;  // [num_value_heads]
+  std::span<const float> norm;     // [value_dim], as stored
 };
 
 struct MlpWeights {
@@ -41,22 +41,22 @@ struct MlpWeights {
 };
 
 struct MoeWeights {
-  ops::PackedWeight router;                      // [num_experts, hidden]
-  std::vector<ops::PackedWeight> expert_gate_up; // [num_experts]
-  std::vector<ops::PackedWeight> expert_down;    // [num_experts]
-  MlpWeights shared;                             // empty (out_features 0) when there is no shared expert
-  ops::PackedWeight shared_gate;                 // [1, hidden]
+  ops::PackedWeight router;                       // [num_experts, hidden]
+  std::vector<ops::PackedWeight> expert_gate_up;  // [num_experts]
+  std::vector<ops::PackedWeight> expert_down;     // [num_experts]
+  MlpWeights shared;                              // empty (out_features 0) when there is no shared expert
+  ops::PackedWeight shared_gate;                  // [1, hidden]
 };
 
 struct LayerWeights {
   std::span<const float> input_norm;  // [hidden], 1+w
   std::variant<DeltaNetWeights, AttentionWeights> mixer;
-  std::span<const float> post_norm;   // [hidden], 1+w
+  std::span<const float> post_norm;  // [hidden], 1+w
   std::variant<MlpWeights, MoeWeights> mlp;
 };
 
 struct ModelWeights {
-  ops::PackedWeight embedding;        // [vocab_rows, hidden]
+  ops::PackedWeight embedding;  // [vocab_rows, hidden]
   std::vector<LayerWeights> layers;
   std::span<const float> final_norm;  // [hidden], 1+w
   ops::PackedWeight lm_head;          // [vocab_rows, hidden]; the embedding itself when tied
@@ -73,9 +73,9 @@ struct LoadReport {
   size_t file_bytes = 0;
   size_t packed_bytes = 0;
   double seconds = 0;
-  double copy_gb_per_s = 0;               // (bytes read + bytes written) / seconds of the packing phase
-  std::vector<std::string> unused;        // one line per group: "153 vision tensors", "15 mtp tensors"
-  std::vector<std::string> conversions;   // "f16 matrices widened to f32 (exact)", ...
+  double copy_gb_per_s = 0;              // (bytes read + bytes written) / seconds of the packing phase
+  std::vector<std::string> unused;       // one line per group: "153 vision tensors", "15 mtp tensors"
+  std::vector<std::string> conversions;  // "f16 matrices widened to f32 (exact)", ...
 };
 
 // Maps the checkpoint in `model_dir`, checks every tensor (each used exactly once; vision and MTP tensors may stay unused), then

@@ -21,10 +21,10 @@ namespace avocet::model {
 struct SequenceRows {
   int32_t row_begin = 0;
   int32_t num_rows = 0;
-  int32_t first_position = 0;  // tokens of the sequence already in the caches; 0 starts from a zero state
-  int32_t page_begin = 0;      // into StepPlan::pages
-  int32_t num_pages = 0;       // cover first_position + num_rows positions
-  SlotId slot = SlotId::kNone; // recurrent and convolution state of all delta-net layers
+  int32_t first_position = 0;   // tokens of the sequence already in the caches; 0 starts from a zero state
+  int32_t page_begin = 0;       // into StepPlan::pages
+  int32_t num_pages = 0;        // cover first_position + num_rows positions
+  SlotId slot = SlotId::kNone;  // recurrent and convolution state of all delta-net layers
 };
 
 struct StepPlan {
@@ -36,9 +36,7 @@ struct StepPlan {
   std::vector<int32_t> logit_rows;      // ascending
 
   int32_t num_rows() const { return static_cast<int32_t>(token_ids.size()); }
-  std::span<const PageId> PagesOf(const SequenceRows& s) const {
-    return {pages.data() + s.page_begin, static_cast<size_t>(s.num_pages)};
-  }
+  std::span<const PageId> PagesOf(const SequenceRows& s) const { return {pages.data() + s.page_begin, static_cast<size_t>(s.num_pages)}; }
   void Clear() {
     token_ids.clear();
     positions.clear();
@@ -58,7 +56,7 @@ struct PlanLimits {
   int32_t max_context = 0;
 };
 
-// PLAN-2: a plan is complete before it is run: rows, pages and slots are in range, no page or slot belongs to two sequences' new rows.
+// PLAN-2: a plan is complete before it is run: rows, positions, pages and slots are in range.
 Result<void> ValidatePlan(const StepPlan& plan, const PlanLimits& limits);
 
 }  // namespace avocet::model

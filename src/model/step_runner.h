@@ -15,14 +15,14 @@ namespace avocet::model {
 
 // Sizes of the pools behind the runner, fixed at start.
 struct RunnerShape {
-  int32_t max_rows = 0;         // per step
-  int32_t max_logit_rows = 0;   // per step
-  int32_t vocab_rows = 0;       // columns of the logits
+  int32_t max_rows = 0;        // per step
+  int32_t max_logit_rows = 0;  // per step
+  int32_t vocab_rows = 0;      // columns of the logits
   int32_t num_pages = 0;
   int32_t page_tokens = 0;
   int32_t num_slots = 0;
-  int32_t max_context = 0;      // positions of one sequence
-  size_t page_bytes = 0;        // over all layers
+  int32_t max_context = 0;  // positions of one sequence
+  size_t page_bytes = 0;    // over all layers
   size_t slot_bytes = 0;
 };
 
@@ -31,7 +31,7 @@ class StepRunner {
   virtual ~StepRunner() = default;
   virtual const RunnerShape& shape() const = 0;
 
-  // Runs the plan on all workers: caches advance, logits of plan.logit_rows become available. `after` (may be empty) then runs on
+  // Runs the plan on all workers: caches advance, logits of plan.logit_rows become available. `after` then runs on
   // every worker inside the same parallel region: sampling shares the cores without another wake-up.
   virtual void Run(const StepPlan& plan, FunctionRef<void(device::Worker&)> after) = 0;
 

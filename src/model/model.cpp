@@ -1,0 +1,98 @@
+#include "model/model.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "model/layers.h"
+#include "ops/attention.h"
+#include "ops/rowwise.h"
+
+namespace avocet::model {
+
+// The whole network. Executed by every worker of the pool in lock-step; Barrier() stands where data crosses workers.
+void Model::Forward(device::Worker& worker, const StepPlan& plan) {
+  Workspace& ws = workspace_;
+  const int32_t rows = plan.num_rows();
+  const LayerContext context{config_, kernels_, ws, rows};
+
+  ops::GatherEmbedding(worker, plan.token_ids, weights_.embedding, ws.hidden.Rows(0, rows));
+  ComputeRope(worker, plan);
+  worker.Barrier();
+  Probe(worker, -1, rows);
+
+  int32_t attention_index = 0;
+  int32_t delta_index = 0;
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
+    if (config_.layers[static_cast<size_t>(i)] == LayerKind::kAttention) {
+      AttentionLayer(worker, context, layer.input_norm, std::get<AttentionWeights>(layer.mixer), caches_.Kv(attention_index++));
+    } else {
+      DeltaNetLayer(worker, context, layer.input_norm, std::get<DeltaNetWeights>(layer.mixer),
+                    ws.delta_spans[static_cast<size_t>(delta_index++)]);
+    }
+    if (config_.moe) {
+      MoeLayer(worker, context, layer.post_norm, std::get<MoeWeights>(layer.mlp));
+    } else {
+      MlpLayer(worker, context, layer.post_norm, std::get<MlpWeights>(layer.mlp));
+    }
+    Probe(worker, i, rows);
+  }
+
+  if (plan.logit_rows.empty()) return;  // every row is an inner part of a prompt
+  const auto num_logits = static_cast<int32_t>(plan.logit_rows.size());
+  ops::RmsNormRows(worker, kernels_, ws.hidden, plan.logit_rows, weights_.final_norm, config_.rms_eps, ws.final_input);
+  ops::Linear(worker, kernels_, ws.final_input.Replicated(worker, num_logits), weights_.lm_head, ws.logits.Rows(0, num_logits));
+  worker.Barrier();
+}
+
+void Model::Run(const StepPlan& plan, FunctionRef<void(device::Worker&)> after) {
+  DCHECK(ValidatePlan(plan, limits_), "PLAN-2: step {}: {}", plan.step_id, ValidatePlan(plan, limits_).error().message);
+  num_logit_rows_ = static_cast<int32_t>(plan.logit_rows.size());
+  LayOutSequences(plan);
+  pool_.Run([&](device::Worker& worker) {
+    Forward(worker, plan);
+    after(worker);
+  });
+}
+
+MatView<float> Model::logits() {
+  return workspace_.logits.Rows(0, num_logit_rows_);
+}
+
+// Resolves ids to addresses once per step, on the engine thread.
+void Model::LayOutSequences(const StepPlan& plan) {
+  Workspace& ws = workspace_;
+  ws.attention_spans.clear();
+  for (auto& spans : ws.delta_spans) spans.clear();
+  for (const SequenceRows& s : plan.sequences) {
+    ws.attention_spans.push_back({s.row_begin, s.num_rows, s.first_position, plan.PagesOf(s)});
+    for (size_t i = 0; i < ws.delta_spans.size(); ++i) {
+      const auto layer = static_cast<int32_t>(i);
+      ws.delta_spans[i].push_back(
+          {s.row_begin, s.num_rows, s.first_position, caches_.Recurrent(layer, s.slot), caches_.Conv(layer, s.slot)});
+    }
+  }
+}
+
+void Model::ComputeRope(const device::Worker& worker, const StepPlan& plan) {
+  if (caches_.num_attention_layers() == 0) return;
+  const int32_t rows = plan.num_rows();
+  const MatView<const int32_t> positions(plan.positions.data(), 3, rows);
+  ops::ComputeRopeAngles(worker, positions, inverse_frequencies_, frequency_axes_, config_.rope.attention_factor,
+                         workspace_.rope_cos.Rows(0, rows), workspace_.rope_sin.Rows(0, rows));
+}
+
+void Model::Probe(device::Worker& worker, int32_t layer, int32_t rows) {
+  if (probe_ == nullptr) return;
+  if (worker.id() == 0) (*probe_)(layer, workspace_.hidden.Rows(0, rows));
+  worker.Barrier();
+}
+
+void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm) {
+  const auto& [config, kernels, ws, rows] = context;
+  const MatView<float> hidden = ws.hidden.Rows(0, rows);
+  ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.input);
+  if (ws.input.type() != ops::InputType::kF32) ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.gate_input);
+}
+
+}  // namespace avocet::model
