@@ -1,0 +1,98 @@
+"""The law (design decision 3): the same greedy tokens and the same logprobs, to the last bit, alone, in a batch, with step budgets of 7
+and 4096, with one and two threads, in other page sizes, under preemption, and next to a storm of cancelled requests."""
+
+import concurrent.futures
+import contextlib
+import json
+import random
+import threading
+
+import httpx
+import pytest
+
+from server_process import ROOT, server
+
+MODELS = ["models/demo", "tests/data/golden/checkpoints/a-dense", "tests/data/golden/checkpoints/b-moe-mtp"]
+VARIANTS = {
+    "budget 7": ["--max-num-batched-tokens", "7", "--max-num-seqs", "4"],
+    "budget 4096": ["--max-num-batched-tokens", "4096"],
+    "one thread": ["--num-threads", "1"],
+    "page 16": ["--block-size", "16"],
+    "page 128": ["--block-size", "128"],
+    "priority": ["--scheduling-policy", "priority"],
+    # 40 pages of 16 tokens for 8 sequences that want about 20 each.
+    "preemption": ["--block-size", "16", "--num-gpu-blocks-override", "40", "--max-num-seqs", "8"],
+}
+SEED = 20261201
+
+
+def requests(model):
+    """Prompts as token ids, so that every model has some; greedy and sampled, with logprobs."""
+    rng = random.Random(SEED)
+    config = json.loads((ROOT / model / "config.json").read_text())
+    vocabulary = config.get("text_config", config)["vocab_size"] - 80
+    for i in range(10):
+        body = {"prompt": [rng.randrange(vocabulary) for _ in range(rng.choice([1, 2, 17, 63, 130, 230]))], "max_tokens": 40, "logprobs": 3,
+                "ignore_eos": True, "return_token_ids": True, "model": "m", "temperature": 0}
+        if i % 3 == 1:
+            body |= {"temperature": 0.8, "seed": i, "top_p": 0.9, "presence_penalty": 0.5}
+        if i % 5 == 0:
+            body |= {"prompt_logprobs": 2}
+        yield body
+
+
+def ask(client, body):
+    reply = client.post("/v1/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    choice = reply.json()["choices"][0]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"], choice.get("prompt_logprobs")
+
+
+@contextlib.contextmanager
+def client_of(model, *arguments):
+    with server(model, "--served-model-name", "m", "--max-model-len", "1024", *arguments) as running:
+        with httpx.Client(base_url=running.url, timeout=300, limits=httpx.Limits(max_connections=100)) as client:
+            yield client
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def alone(request):
+    """One request at a time on the default server: what every other run must equal."""
+    with client_of(request.param) as client:
+        return request.param, [ask(client, body) for body in requests(request.param)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_same_bits_in_a_batch(alone, variant):
+    model, want = alone
+    with client_of(model, *VARIANTS[variant]) as client, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        got = list(pool.map(lambda body: ask(client, body), requests(model)))
+        if variant == "preemption":
+            metrics = client.get("/metrics").text
+            preemptions = [float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("vllm:num_preemptions_total")]
+            assert preemptions and preemptions[0] > 0, "the test did not preempt anything"
+    for i, (g, w) in enumerate(zip(got, want)):
+        assert g == w, f"request {i} differs with {variant} (seed {SEED})"
+
+
+def test_same_bits_among_cancelled_neighbours(alone):
+    model, want = alone
+    stop = threading.Event()
+
+    def storm(client, seed):
+        rng = random.Random(seed)
+        while not stop.is_set():
+            body = {"prompt": [rng.randrange(500) for _ in range(rng.randrange(1, 200))], "max_tokens": 200, "ignore_eos": True, "stream": True, "model": "m"}
+            with contextlib.suppress(httpx.HTTPError), client.stream("POST", "/v1/completions", json=body) as reply:
+                for _ in zip(range(rng.randrange(0, 6)), reply.iter_lines()):
+                    pass
+
+    with client_of(model, "--max-num-seqs", "16", "--max-num-batched-tokens", "64") as client, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        storms = [pool.submit(storm, client, SEED + n) for n in range(6)]
+        try:
+            got = list(pool.map(lambda body: ask(client, body), requests(model)))
+        finally:
+            stop.set()
+        for future in storms:
+            future.result()
+    assert got == want, f"seed {SEED}"
