@@ -13,12 +13,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "weights/safetensors.h"
 
 namespace avocet::weights {
-
-enum class DType : uint8_t { kBf16, kF16, kF32, kF64, kF8E4M3, kF8E5M2, kI8, kU8, kI16, kI32, kI64, kBool };
-std::string_view DTypeName(DType dtype);  // "BF16", ... as in the file
-size_t DTypeBytes(DType dtype);
 
 struct TensorInfo {
   std::string name;
@@ -33,6 +30,7 @@ struct TensorInfo {
 
 class Checkpoint {
  public:
+  // Which files: those that the index (*.safetensors.index.json) names; without an index model.safetensors, or else all *.safetensors.
   static Result<Checkpoint> Open(const std::string& model_dir);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -42,6 +40,7 @@ class Checkpoint {
   std::span<const TensorInfo> tensors() const;  // sorted by name
   std::span<const std::string> files() const;   // base names
   size_t total_bytes() const;                   // of tensor data
+  const std::string& model_dir() const;
 
  private:
   struct Impl;

@@ -31,10 +31,17 @@ struct RowBlock {
   std::string tensor;
   int64_t first_row = 0;
   int64_t num_rows = 0;
+  std::vector<int64_t> shape = {};  // that the whole tensor must have; empty: [num_rows, in_features], the block is all of it
 };
 
 // kConcat: the blocks' rows one after the other. kGateUp: two blocks of equal length in alternating panels (ops::LinearSwiGlu).
 enum class RowOrder : uint8_t { kConcat, kGateUp };
+
+// Columns of y, counting the padding of kGateUp: the last pair of panels is whole.
+constexpr int32_t OutFeatures(RowOrder order, int64_t num_rows) {
+  const int64_t pair = 2 * ops::kPanelCols;
+  return static_cast<int32_t>(order == RowOrder::kConcat ? num_rows : (num_rows + pair - 1) / pair * pair);
+}
 
 struct MatrixSpec {
   int32_t in_features = 0;
@@ -44,24 +51,35 @@ struct MatrixSpec {
 
 enum class VectorTransform : uint8_t { kNone, kPlusOne };  // kPlusOne: zero-centred norm weights become 1+w
 
+// Arena bytes of an f32 vector: each starts on a cache line.
+constexpr size_t VectorBytes(int64_t num_elements) {
+  return (static_cast<size_t>(num_elements) * sizeof(float) + 63) / 64 * 64;
+}
+
+struct PackStats {
+  size_t read_bytes = 0;
+  size_t written_bytes = 0;
+  double seconds = 0;  // of the packing alone
+};
+
 class Loader {
  public:
-  explicit Loader(const Checkpoint& checkpoint, WeightPolicy policy);
+  // The checkpoint must outlive the loader.
+  Loader(const Checkpoint& checkpoint, WeightPolicy policy);
   ~Loader();
 
-  // Declares a matrix; `out` is filled by Load and must outlive it. Shape: every block's tensor must have exactly
-  // `tensor_rows` flattened rows in total where given by the caller through the blocks' use; checks are complete in Load.
+  // Declares a matrix; `out` is filled by Load and must outlive it. Fails when a tensor is missing or has another dtype or shape.
   Result<void> AddMatrix(const MatrixSpec& spec, ops::PackedWeight* out);
-  // Declares a small f32 vector (any float dtype in the file) of exactly this shape.
+  // Declares a small f32 vector (bf16, f16 or f32 in the file) of exactly this shape.
   Result<void> AddVector(const std::string& name, std::span<const int64_t> shape, VectorTransform transform, std::span<const float>* out);
-  // Tensors under this prefix may be present and unused; counted for the report.
+  // Tensors under this prefix may be present and unused; counted for the report: "153 vision tensors".
   void AllowUnused(std::string prefix, std::string group);
 
-  // Every declared tensor is covered exactly once and no other tensor is left over, or an error that names it.
-  // Then allocates one arena, packs, seals.
+  // Every tensor is used exactly once, all of its rows, or an error that names it. Then allocates one arena, packs, seals.
   Result<device::Arena> Load(device::WorkerPool& pool, const ProgressFn& progress);
 
-  size_t packed_bytes() const;  // of what was declared so far
+  size_t packed_bytes() const;     // of what was declared so far
+  const PackStats& stats() const;  // of the last Load
   std::vector<std::string> UnusedReport() const;
   std::vector<std::string> ConversionReport() const;
 

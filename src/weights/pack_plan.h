@@ -1,0 +1,45 @@
+// The second half of loading: rows that were declared and checked, in files, become panels in memory. All workers take tasks of a few
+// megabytes from one counter, in file order, so that a disk reads ahead; what was packed is released from the mapping at once, so that
+// resident memory stays near the size of the result.
+// Internal to weights/. Owner: the Loader that builds the plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+#include "device/worker_pool.h"
+#include "ops/packed_weight.h"
+#include "weights/checkpoint.h"
+#include "weights/loader.h"
+
+namespace avocet::weights {
+
+// Rows of a tensor, each of in_features elements, one after the other in the file.
+struct SourceRows {
+  const TensorInfo* tensor = nullptr;
+  const std::byte* data = nullptr;
+  int64_t num_rows = 0;
+  ops::SourceType type = ops::SourceType::kBf16;
+};
+
+struct PlannedMatrix {
+  ops::PackedWeight weight;  // data: where the panels go
+  RowOrder order = RowOrder::kConcat;
+  uint32_t first_source = 0;
+  uint32_t num_sources = 0;
+};
+
+struct PackPlan {
+  std::vector<SourceRows> sources;
+  std::vector<PlannedMatrix> matrices;
+};
+
+// Any alignment.
+void WidenToF32(ops::SourceType type, const std::byte* src, int64_t num_elements, float* dst);
+
+// Fails when a file cannot be read any more (cut since it was opened, or a disk error).
+Result<PackStats> RunPackPlan(const PackPlan& plan, const Checkpoint& checkpoint, device::WorkerPool& pool, const ProgressFn& progress);
+
+}  // namespace avocet::weights
