@@ -12,6 +12,21 @@ inline constexpr size_t kSafetensorsHeaderBytesMax = size_t{100} << 20;  // the 
 inline constexpr size_t kTokenizerBytesMax = size_t{256} << 20;          // tokenizer.json; published ones are about 13 MB
 inline constexpr size_t kTemplateBytesMax = size_t{1} << 20;             // chat_template.jinja; published ones are below 16 KB
 inline constexpr int32_t kTensorRankMax = 8;                             // dimensions of a tensor; the family uses up to 5
+inline constexpr size_t kTensorNameBytesMax = 512;                       // the longest published name has 82
+inline constexpr size_t kTensorsMax = 1'000'000;                         // of a checkpoint; 397B in int8 with its scales has 276,000
+inline constexpr size_t kShardsMax = 4096;                               // files of a checkpoint; published ones have about 100
+
+// Tokenizer files and texts.
+inline constexpr int32_t kTokenIdsMax = 1 << 22;                   // ids are below; the family has 248,077 tokens
+inline constexpr size_t kTokenBytesMax = 4096;                     // one token; the family's longest has 128
+inline constexpr int32_t kMergesMax = 1 << 22;                     // the family has 247,587
+inline constexpr int32_t kAddedTokensMax = 65536;                  // the family has 33
+inline constexpr size_t kAddedTokenBytesMax = 1024;                // one added token; bounds the matching per byte of text
+inline constexpr size_t kSplitPatternBytesMax = size_t{16} << 10;  // pre-tokenizer pattern; the family's has 125
+inline constexpr int32_t kTokenizerValuesMax = 2'000'000;          // JSON values outside vocabulary and merges
+inline constexpr size_t kEncodeBytesMax = size_t{1} << 30;         // one text to encode; requests are far smaller (kBodyBytesMax)
+inline constexpr size_t kHeldBytesMax = 256;                       // bytes a stream holds back while they end in a broken character
+inline constexpr uint32_t kSplitMatchStepsMax = 10'000'000;        // backtracking steps of one match of a foreign split pattern
 
 // Template rendering: a template is code that a stranger wrote.
 inline constexpr int64_t kTemplateStepsMax = 5'000'000;              // evaluated nodes; 1,000 messages take about 100,000
@@ -31,6 +46,14 @@ inline constexpr int32_t kMailboxMax = 65536;           // submissions waiting f
 inline constexpr int32_t kExpertsMax = 4096;
 inline constexpr int32_t kTopKMax = 64;  // experts per token
 inline constexpr int32_t kHeadDimMax = 512;
+inline constexpr int32_t kLayersMax = 512;    // the largest announced member has 92
+inline constexpr int32_t kHiddenMax = 65536;  // also widths of MLPs and experts, times 16 (kIntermediateMax)
+inline constexpr int32_t kIntermediateMax = 1 << 20;
+inline constexpr int32_t kHeadsMax = 1024;     // query, K/V, key and value heads
+inline constexpr int32_t kConvKernelMax = 16;  // taps of the causal convolution
+inline constexpr int32_t kVocabRowsMax = 1 << 22;
+inline constexpr int32_t kPositionsMax = 1 << 24;  // of one sequence
+inline constexpr int32_t kDraftLayersMax = 16;     // multi-token-prediction layers
 inline constexpr int32_t kWorkersMax = 512;
 
 }  // namespace avocet::limits
