@@ -1,4 +1,5 @@
-// Token ids of one stream to text, as they come: never a broken character. Bytes that do not form UTF-8 yet are held back.
+// Token ids of one stream to text, as they come: never a broken character. While the text ends in U+FFFD (an unfinished character,
+// invalid bytes, or the character itself) it is held back, as the reference's DecodeStream does; but not more than kHeldBytesMax.
 // One object per choice; owned by one io thread.
 #pragma once
 
@@ -23,7 +24,7 @@ class TextDecoder {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   SpecialTokens special_;
-  std::string held_;  // bytes of an unfinished character, at most 3 once invalid bytes have been replaced
+  std::string held_;  // raw bytes, at most kHeldBytesMax between calls
 };
 
 }  // namespace avocet::tokenizer
