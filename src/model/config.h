@@ -1,5 +1,6 @@
 // HF config.json of the Qwen3.5 family -> ModelConfig (model.md 1). Dimensions come from the file only; a missing required key is an
-// error that names it. Accepts the multimodal layout (text_config, vision_config), text-only and flat layouts.
+// error that names it; only the keys that the reference's own classes default may be absent. Accepts the multimodal layout
+// (text_config, vision_config), text-only and flat layouts, for Qwen3.5, 3.6 and 3.8. The file is hostile until parsed.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct RopeConfig {
   float yarn_factor = 1;
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
+  bool yarn_truncate = true;  // round the ramp's ends outward to whole frequencies
   int32_t yarn_original_positions = 0;
   float attention_factor = 1;  // multiplies cos and sin
 
@@ -53,13 +55,13 @@ struct VisionConfig {
 struct ModelConfig {
   std::string architecture;  // e.g. "Qwen3_5MoeForConditionalGeneration"
   std::string model_type;    // e.g. "qwen3_5_moe"
-  std::string dtype;         // of the checkpoint's matrices: "bfloat16", "float16", "float32"
+  std::string dtype;         // of the checkpoint's matrices, as config.json says: "bfloat16", "float16", "float32"
 
   int32_t hidden = 0;
   int32_t num_layers = 0;
   std::vector<LayerKind> layers;  // [num_layers]
   int32_t vocab_rows = 0;         // rows of the embedding and of lm_head, padding included
-  int32_t max_positions = 0;
+  int32_t max_positions = 0;      // with YaRN the stretched range
   float rms_eps = 0;
   bool tied_head = false;
 
@@ -93,13 +95,14 @@ struct ModelConfig {
 Result<ModelConfig> ParseConfig(std::string_view json);
 Result<ModelConfig> LoadConfig(const std::string& model_dir);
 
-// generation_config.json next to the model: defaults for sampling and stop ids. An absent file gives an empty struct.
+// generation_config.json next to the model: defaults for sampling and stop ids.
 struct GenerationConfig {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k, max_new_tokens;
   std::vector<int32_t> eos_token_ids;
 };
-Result<GenerationConfig> LoadGenerationConfig(const std::string& path);
 Result<GenerationConfig> ParseGenerationConfig(std::string_view json);
+// `model_dir` is the folder that holds the file; without the file every field is empty.
+Result<GenerationConfig> LoadGenerationConfig(const std::string& model_dir);
 
 }  // namespace avocet::model

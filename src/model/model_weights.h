@@ -91,4 +91,7 @@ Result<ModelWeights> MakeDummyWeights(const ModelConfig& config, uint64_t seed, 
 // Bytes the arena will hold, without loading: for the memory plan and `avocet inspect`.
 size_t PackedModelBytes(const ModelConfig& config, ops::WeightFormat format);
 
+// Of the text model, without drafts and vision; a tied head counts once.
+int64_t NumTextParameters(const ModelConfig& config);
+
 }  // namespace avocet::model
