@@ -21,8 +21,6 @@ constexpr std::string_view kParameterClose = "</parameter>";
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kNameBytesMax = 512;  // of a function or parameter; longer is no call
 
-}
-
 // text could become marker if more followed.
 bool IsProperPrefix(std::string_view text, std::string_view marker) {
   return text.size() < marker.size() && marker.starts_with(text);
