@@ -189,8 +189,8 @@ class HeaderSax final : public SaxBase {
   bool IsUnknownField() const override { return depth() == 2 && !is_metadata_ && field_ == Field::kUnknown; }
 
   bool Unexpected(std::string_view kind) override {
-    if (depth() <= 1 && tensors_.empty()) return Refuse("the header holds {} where the table of tensors is wanted", kind);
     if (is_metadata_) return Refuse("__metadata__ holds {} where an object is wanted", kind);
+    if (depth() <= 1 && tensors_.empty()) return Refuse("the header holds {} where the table of tensors is wanted", kind);
     return Refuse("tensor {} holds {} where its dtype, shape or data_offsets is wanted", tensors_.back().name, kind);
   }
 
