@@ -56,7 +56,7 @@ Result<void> Vocabulary::AddAddedToken(const AddedToken& token) {
                 Printable(Written(token.id)));
   }
   uint8_t& flags = tokens_[static_cast<size_t>(token.id)].flags;
-  flags = static_cast<uint8_t>((flags & ~unsigned{kSpecial}) | kAdded | (token.is_special ? kSpecial : 0u));
+  flags = static_cast<uint8_t>((flags & ~unsigned{kSpecial}) | kAdded | (token.is_special ? unsigned{kSpecial} : 0u));
   return {};
 }
 
