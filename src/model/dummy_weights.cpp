@@ -89,7 +89,7 @@ float VectorValue(VectorRole role, float unit) {
 void FillVectors(std::span<const VectorToFill> vectors, uint64_t seed, device::Arena& arena) {
   constexpr uint64_t kVectorBase = uint64_t{1} << 40;  // beside the numbers of the matrices
   for (size_t v = 0; v < vectors.size(); ++v) {
-    const std::span<float> values = arena.AllocateSpan<float>(static_cast<size_t>(vectors[v].num_elements));
+    const std::span<float> values = weights::AllocateVector(arena, vectors[v].num_elements);
     const uint64_t key = Key(seed, kVectorBase + v, 0);
     for (size_t i = 0; i < values.size(); ++i) values[i] = VectorValue(vectors[v].role, UnitFloat(key, i));
     *vectors[v].out = values;

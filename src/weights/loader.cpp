@@ -194,7 +194,7 @@ Result<void> Loader::Impl::FillVectors(device::Arena& arena) const {
       return Fail(Errc::kIo, "{}: reading tensor {} failed; the file was changed while it was loaded, or the disk has an error",
                   FileOf(tensor), tensor.name);
     }
-    const std::span<float> values = arena.AllocateSpan<float>(static_cast<size_t>(tensor.NumElements()));
+    const std::span<float> values = AllocateVector(arena, tensor.NumElements());
     WidenToF32(*SourceTypeOf(tensor.dtype), tensor.bytes.data(), tensor.NumElements(), values.data());
     if (vector.transform == VectorTransform::kPlusOne) {
       for (float& value : values) value += 1.0f;
@@ -215,6 +215,10 @@ Result<device::Arena> Loader::Load(device::WorkerPool& pool, const ProgressFn& p
   for (size_t i = 0; i < impl_->matrix_outs.size(); ++i) *impl_->matrix_outs[i] = impl_->plan.matrices[i].weight;
   arena.Seal();
   return arena;
+}
+
+std::span<float> AllocateVector(device::Arena& arena, int64_t num_elements) {
+  return {reinterpret_cast<float*>(arena.Allocate(VectorBytes(num_elements))), static_cast<size_t>(num_elements)};
 }
 
 size_t Loader::packed_bytes() const {

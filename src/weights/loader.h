@@ -51,10 +51,11 @@ struct MatrixSpec {
 
 enum class VectorTransform : uint8_t { kNone, kPlusOne };  // kPlusOne: zero-centred norm weights become 1+w
 
-// Arena bytes of an f32 vector: each starts on a cache line.
+// Arena bytes of an f32 vector: whole cache lines.
 constexpr size_t VectorBytes(int64_t num_elements) {
   return (static_cast<size_t>(num_elements) * sizeof(float) + 63) / 64 * 64;
 }
+std::span<float> AllocateVector(device::Arena& arena, int64_t num_elements);
 
 struct PackStats {
   size_t read_bytes = 0;
