@@ -1,6 +1,8 @@
 // For the tokenizer's tests: golden files, hand-made tokenizer files, random Unicode text.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -98,6 +100,25 @@ class Random {
  private:
   std::mt19937 engine_;
 };
+
+// That four times the work takes about four times as long: quadratic work would take 16 times, the bound lies between the two by a
+// factor of two each. The measurements alternate and the best of several counts, so that a busy machine does not decide.
+// run(n) does work of size n.
+template <typename Run>
+void ExpectLinearTime(Run&& run, size_t num, std::string_view what) {
+  const auto seconds = [&run](size_t n) {
+    const auto begin = std::chrono::steady_clock::now();
+    run(n);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  double once = 1e9;
+  double four_times = 1e9;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    once = std::min(once, seconds(num));
+    four_times = std::min(four_times, seconds(4 * num));
+  }
+  EXPECT_LT(four_times / once, 8.0) << what << ": " << once << " s, then " << four_times << " s";
+}
 
 // Random text of the kinds that split patterns tell apart. Characters up to Unicode 14, the version of Debian 12's PCRE2 (its ICU has
 // 15); no surrogates.
