@@ -14,8 +14,6 @@
 
 namespace avocet::ops {
 
-enum class KvType : uint8_t { kBf16, kF32 };
-
 inline constexpr int32_t kSplitTokens = 512;  // positions per split; a multiple of every page size
 
 // The K/V memory of one attention layer: page p starts at data + p * page_bytes. Layout inside a page is the kernels' business
@@ -34,8 +32,8 @@ size_t KvPageBytes(KvType type, int32_t page_tokens, int32_t num_kv_heads, int32
 struct AttentionSpan {
   int32_t row_begin = 0;
   int32_t num_rows = 0;
-  int32_t first_position = 0;      // position of row_begin; earlier positions are in the cache
-  std::span<const PageId> pages;   // covers first_position + num_rows positions
+  int32_t first_position = 0;     // position of row_begin; earlier positions are in the cache
+  std::span<const PageId> pages;  // covers first_position + num_rows positions
 };
 
 struct AttentionShape {

@@ -14,8 +14,6 @@
 
 namespace avocet::ops {
 
-enum class Accumulate { kStore, kAdd };  // y = xW^T, or y += xW^T (the residual stream)
-
 void Linear(const device::Worker& worker, const KernelTable& kernels, const InputView& x /*[rows, in]*/, const PackedWeight& weight,
             MatView<float> y /*[rows, out]*/, Accumulate accumulate = Accumulate::kStore);
 
@@ -35,8 +33,9 @@ struct ExpertGroups {
 };
 
 // Grouped form: visits the union of chosen experts once. out[s] = swiglu of row slot_row[s] under its expert.
-void GroupedLinearSwiGlu(const device::Worker& worker, const KernelTable& kernels, const InputView& x /*[rows, in]*/, const ExpertGroups& groups,
-                         std::span<const PackedWeight> gate_up /*[num_experts]*/, const MutableInputView& out /*[slots, intermediate]*/);
+void GroupedLinearSwiGlu(const device::Worker& worker, const KernelTable& kernels, const InputView& x /*[rows, in]*/,
+                         const ExpertGroups& groups, std::span<const PackedWeight> gate_up /*[num_experts]*/,
+                         const MutableInputView& out /*[slots, intermediate]*/);
 
 // y[s] = x[s] W_e^T for the expert e of slot s.
 void GroupedLinear(const device::Worker& worker, const KernelTable& kernels, const InputView& x /*[slots, in]*/, const ExpertGroups& groups,

@@ -10,16 +10,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/kernel_table.h"
+
 namespace avocet::ops {
 
 inline constexpr int32_t kPanelCols = 16;
 
-enum class WeightFormat : uint8_t { kBf16, kF32 };
-
 // Element types a checkpoint can hold for such a matrix.
 enum class SourceType : uint8_t { kBf16, kF16, kF32 };
 
-constexpr size_t SourceBytes(SourceType type) { return type == SourceType::kF32 ? 4 : 2; }
+constexpr size_t SourceBytes(SourceType type) {
+  return type == SourceType::kF32 ? 4 : 2;
+}
 
 struct PackedWeight {
   WeightFormat format = WeightFormat::kBf16;

@@ -13,12 +13,13 @@
 
 #include "device/arena.h"
 #include "device/worker_pool.h"
+#include "ops/kernel_table.h"
 
 namespace avocet::ops {
 
-enum class InputType : uint8_t { kF32, kBf16 };
-
-constexpr size_t InputBytes(InputType type) { return type == InputType::kF32 ? 4 : 2; }
+constexpr size_t InputBytes(InputType type) {
+  return type == InputType::kF32 ? 4 : 2;
+}
 
 // Readable rows; `ld` elements between rows. Rows start 64-byte aligned; elements past `cols` up to an even count are zero.
 struct InputView {

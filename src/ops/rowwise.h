@@ -31,9 +31,9 @@ void RouteTopK(const KernelTable& kernels, MatView<const float> router_logits /*
                MatView<int32_t> experts /*[rows, top_k]*/, MatView<float> weights /*[rows, top_k]*/);
 
 // Counting sort of (row, choice) by expert. slot_of[row, j] = slot of the row's j-th expert. All spans are caller memory.
-ExpertGroups GroupByExpert(MatView<const int32_t> experts /*[rows, top_k]*/, int32_t num_experts, std::span<int32_t> offsets /*[num_experts+1]*/,
-                           std::span<int32_t> slot_row /*[rows*top_k]*/, std::span<int32_t> active_experts /*[num_experts]*/,
-                           MatView<int32_t> slot_of /*[rows, top_k]*/);
+ExpertGroups GroupByExpert(MatView<const int32_t> experts /*[rows, top_k]*/, int32_t num_experts,
+                           std::span<int32_t> offsets /*[num_experts+1]*/, std::span<int32_t> slot_row /*[rows*top_k]*/,
+                           std::span<int32_t> active_experts /*[num_experts]*/, MatView<int32_t> slot_of /*[rows, top_k]*/);
 
 // hidden[row] += sum over j ascending of weights[row,j] * expert_out[slot_of[row,j]]  +  sigmoid(shared_gate[row]) * shared_out[row].
 // Workers share (rows, columns). shared_out with zero rows: there is no shared expert.

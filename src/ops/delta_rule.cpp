@@ -1,0 +1,257 @@
+#include "ops/delta_rule.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace avocet::ops {
+namespace {
+
+// Tokens that one task takes through its stages at a time: their activations stay in the second-level cache.
+constexpr int32_t kBlockTokens = 64;
+
+size_t RoundUp16(size_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+int32_t ValueHeadsPerKey(const DeltaNetShape& shape) {
+  return shape.num_value_heads / shape.num_key_heads;
+}
+
+size_t StateFloatsPerHead(const DeltaNetShape& shape) {
+  return static_cast<size_t>((shape.value_dim + 15) / 16 * 16) * static_cast<size_t>(shape.key_dim);
+}
+
+// One worker's activations for a block of tokens of one key head.
+struct Scratch {
+  float* q;        // [kBlockTokens, key_dim]
+  float* k;        // [kBlockTokens, key_dim]
+  float* v;        // [kBlockTokens, value_dim * value heads]
+  float* out;      // [kBlockTokens, value_dim]
+  float* kq;       // [kBlockTokens]
+  float* decay;    // [kBlockTokens]
+  float* beta;     // [kBlockTokens]
+  float* history;  // [conv_kernel-1, channels of one convolution]
+};
+
+size_t ScratchFloats(const DeltaNetShape& shape) {
+  const auto key = static_cast<size_t>(shape.key_dim);
+  const auto value = static_cast<size_t>(shape.value_dim);
+  const size_t values = value * static_cast<size_t>(ValueHeadsPerKey(shape));
+  return RoundUp16(kBlockTokens * (2 * key + values + value + 3) + static_cast<size_t>(shape.conv_kernel - 1) * std::max(key, values));
+}
+
+Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
+  const auto block = static_cast<size_t>(kBlockTokens);
+  Scratch s{};
+  s.q = memory;
+  s.k = s.q + block * static_cast<size_t>(shape.key_dim);
+  s.v = s.k + block * static_cast<size_t>(shape.key_dim);
+  s.out = s.v + block * static_cast<size_t>(shape.value_dim) * static_cast<size_t>(ValueHeadsPerKey(shape));
+  s.kq = s.out + block * static_cast<size_t>(shape.value_dim);
+  s.decay = s.kq + block;
+  s.beta = s.decay + block;
+  s.history = s.beta + block;
+  return s;
+}
+
+// softplus(x) = log(1 + exp(x)), linear above 20 as in the reference.
+double Softplus(double x) {
+  return x > 20.0 ? x : std::log1p(std::exp(x));
+}
+
+class Task {
+ public:
+  Task(const KernelTable& kernels, const DeltaNetShape& shape, const DeltaNetParams& params, MatView<const float> qkvz,
+       MatView<const float> ba, const MutableInputView& out, float* memory)
+      : kernels_(kernels), shape_(shape), params_(params), qkvz_(qkvz), ba_(ba), out_(out), scratch_(ScratchAt(shape, memory)) {}
+
+  // All rows of a span for one key head and the value heads that use it.
+  void RunSpan(const DeltaNetSpan& span, int32_t key_head) {
+    if (span.first_position == 0) Clear(span, key_head);
+    for (int32_t row = 0; row < span.num_rows; row += kBlockTokens) {
+      RunBlock(span, key_head, row, std::min(kBlockTokens, span.num_rows - row));
+    }
+    for (const Channels& channels : ChannelsOf(key_head)) KeepHistory(span, channels);
+  }
+
+ private:
+  struct Channels {
+    int32_t first;
+    int32_t count;
+  };
+
+  std::array<Channels, 3> ChannelsOf(int32_t key_head) const {
+    const int32_t keys = shape_.num_key_heads * shape_.key_dim;
+    const int32_t values = ValueHeadsPerKey(shape_) * shape_.value_dim;
+    return {{{key_head * shape_.key_dim, shape_.key_dim},
+             {keys + key_head * shape_.key_dim, shape_.key_dim},
+             {2 * keys + key_head * values, values}}};
+  }
+
+  // A new sequence starts from zero, whatever the slot held.
+  void Clear(const DeltaNetSpan& span, int32_t key_head) {
+    const auto heads = static_cast<size_t>(ValueHeadsPerKey(shape_));
+    const size_t floats = StateFloatsPerHead(shape_) * heads;
+    std::memset(span.recurrent + static_cast<size_t>(key_head) * floats, 0, floats * sizeof(float));
+    for (const Channels& channels : ChannelsOf(key_head)) {
+      for (int32_t tap = 0; tap < shape_.conv_kernel - 1; ++tap) {
+        std::memset(ConvRow(span, tap) + channels.first, 0, static_cast<size_t>(channels.count) * sizeof(float));
+      }
+    }
+  }
+
+  // History layout: [conv_kernel-1][conv_dim], oldest first.
+  float* ConvRow(const DeltaNetSpan& span, int32_t tap) const { return span.conv + static_cast<ptrdiff_t>(tap) * shape_.conv_dim(); }
+
+  void Convolve(const DeltaNetSpan& span, const Channels& channels, int32_t first_row, int32_t rows, float* out, int32_t out_ld) {
+    const int32_t taps = shape_.conv_kernel;
+    const int32_t before = taps - 1;
+    // Rows of this span before the block stand in qkvz; only the first rows reach back into the kept history. The kernel wants one
+    // consecutive history, so the few rows are gathered.
+    float* history = scratch_.history;
+    for (int32_t i = 0; i < before; ++i) {
+      const int32_t source = first_row - before + i;
+      const float* row = source >= 0 ? qkvz_.row(span.row_begin + source) : ConvRow(span, source + before);
+      std::memcpy(history + static_cast<ptrdiff_t>(i) * channels.count, row + channels.first,
+                  static_cast<size_t>(channels.count) * sizeof(float));
+    }
+    kernels_.conv_silu({.num_tokens = rows,
+                        .channels = channels.count,
+                        .taps = taps,
+                        .x = qkvz_.row(span.row_begin + first_row) + channels.first,
+                        .x_ld = qkvz_.ld,
+                        .history = history,
+                        .history_ld = channels.count,
+                        .weight = params_.conv_weight.data() + static_cast<ptrdiff_t>(channels.first) * taps,
+                        .out = out,
+                        .out_ld = out_ld});
+  }
+
+  // The last conv_kernel-1 raw inputs of the sequence, for the next step.
+  void KeepHistory(const DeltaNetSpan& span, const Channels& channels) {
+    const int32_t before = shape_.conv_kernel - 1;
+    for (int32_t i = 0; i < before; ++i) {
+      const int32_t source = span.num_rows - before + i;  // ascending: a row is read before it is overwritten
+      const float* row = source >= 0 ? qkvz_.row(span.row_begin + source) : ConvRow(span, source + before);
+      std::memmove(ConvRow(span, i) + channels.first, row + channels.first, static_cast<size_t>(channels.count) * sizeof(float));
+    }
+  }
+
+  void Normalise(float* x, float scale) {
+    const float sum = kernels_.dot(x, x, shape_.key_dim);
+    kernels_.scale(x, shape_.key_dim, scale / std::sqrt(sum + 1e-6f));
+  }
+
+  void RunBlock(const DeltaNetSpan& span, int32_t key_head, int32_t first_row, int32_t rows) {
+    const auto channels = ChannelsOf(key_head);
+    const int32_t key_dim = shape_.key_dim;
+    const int32_t v_ld = channels[2].count;
+    Convolve(span, channels[0], first_row, rows, scratch_.q, key_dim);
+    Convolve(span, channels[1], first_row, rows, scratch_.k, key_dim);
+    Convolve(span, channels[2], first_row, rows, scratch_.v, v_ld);
+    const float q_scale = 1.0f / std::sqrt(static_cast<float>(key_dim));
+    for (int32_t t = 0; t < rows; ++t) {
+      float* q = scratch_.q + static_cast<ptrdiff_t>(t) * key_dim;
+      float* k = scratch_.k + static_cast<ptrdiff_t>(t) * key_dim;
+      Normalise(q, q_scale);
+      Normalise(k, 1.0f);
+      scratch_.kq[t] = kernels_.dot(k, q, key_dim);
+    }
+    const int32_t heads = ValueHeadsPerKey(shape_);
+    for (int32_t j = 0; j < heads; ++j) RunHead(span, key_head * heads + j, j, first_row, rows, v_ld);
+  }
+
+  void RunHead(const DeltaNetSpan& span, int32_t value_head, int32_t index, int32_t first_row, int32_t rows, int32_t v_ld) {
+    const auto head = static_cast<size_t>(value_head);
+    const double rate = -std::exp(static_cast<double>(params_.a_log[head]));
+    for (int32_t t = 0; t < rows; ++t) {
+      const float* ba = ba_.row(span.row_begin + first_row + t);
+      const double b = static_cast<double>(ba[value_head]);
+      const double a = static_cast<double>(ba[shape_.num_value_heads + value_head]);
+      scratch_.beta[t] = static_cast<float>(1.0 / (1.0 + std::exp(-b)));
+      scratch_.decay[t] = static_cast<float>(std::exp(rate * Softplus(a + static_cast<double>(params_.dt_bias[head]))));
+    }
+    kernels_.delta_rule({.num_tokens = rows,
+                         .key_dim = shape_.key_dim,
+                         .value_dim = shape_.value_dim,
+                         .q = scratch_.q,
+                         .k = scratch_.k,
+                         .qk_ld = shape_.key_dim,
+                         .v = scratch_.v + static_cast<ptrdiff_t>(index) * shape_.value_dim,
+                         .v_ld = v_ld,
+                         .decay = scratch_.decay,
+                         .beta = scratch_.beta,
+                         .kq = scratch_.kq,
+                         .state = span.recurrent + head * StateFloatsPerHead(shape_),
+                         .out = scratch_.out,
+                         .out_ld = shape_.value_dim});
+    const ptrdiff_t column = static_cast<ptrdiff_t>(value_head) * shape_.value_dim;
+    for (int32_t t = 0; t < rows; ++t) {
+      const int32_t row = span.row_begin + first_row + t;
+      kernels_.norm({.x = scratch_.out + static_cast<ptrdiff_t>(t) * shape_.value_dim,
+                     .weight = params_.norm.data(),
+                     .gate = qkvz_.row(row) + shape_.conv_dim() + column,
+                     .size = shape_.value_dim,
+                     .eps = params_.eps,
+                     .out_type = out_.type,
+                     .out = out_.row(row) + static_cast<size_t>(column) * InputBytes(out_.type)});
+    }
+  }
+
+  const KernelTable& kernels_;
+  const DeltaNetShape& shape_;
+  const DeltaNetParams& params_;
+  MatView<const float> qkvz_;
+  MatView<const float> ba_;
+  const MutableInputView& out_;
+  Scratch scratch_;
+};
+
+}  // namespace
+
+size_t RecurrentStateFloats(const DeltaNetShape& shape) {
+  return StateFloatsPerHead(shape) * static_cast<size_t>(shape.num_value_heads);
+}
+
+size_t ConvStateFloats(const DeltaNetShape& shape) {
+  return static_cast<size_t>(shape.conv_kernel - 1) * static_cast<size_t>(shape.conv_dim());
+}
+
+size_t DeltaNetScratchBytes(const DeltaNetShape& shape, int32_t /*max_rows*/, int32_t num_workers) {
+  return static_cast<size_t>(num_workers) * ScratchFloats(shape) * sizeof(float);
+}
+
+void DeltaNet(const device::Worker& worker, const KernelTable& kernels, const DeltaNetShape& shape, const DeltaNetParams& params,
+              MatView<const float> qkvz, MatView<const float> ba, std::span<const DeltaNetSpan> spans, std::span<std::byte> scratch,
+              const MutableInputView& out) {
+  float* memory = reinterpret_cast<float*>(scratch.data()) + static_cast<size_t>(worker.id()) * ScratchFloats(shape);
+  Task task(kernels, shape, params, qkvz, ba, out, memory);
+  // Tasks are dealt out in order by what they cost: the state's visit, and the rows.
+  const auto cost_of = [](const DeltaNetSpan& span) { return int64_t{1} + span.num_rows; };
+  int64_t total = 0;
+  for (const DeltaNetSpan& span : spans) total += cost_of(span) * shape.num_key_heads;
+  const int64_t low = total * worker.id() / worker.count();
+  const int64_t high = total * (worker.id() + 1) / worker.count();
+  int64_t base = 0;
+  for (const DeltaNetSpan& span : spans) {
+    for (int32_t head = 0; head < shape.num_key_heads; ++head) {
+      if (base >= low && base < high) task.RunSpan(span, head);
+      base += cost_of(span);
+    }
+  }
+}
+
+void UnpackRecurrentState(const DeltaNetShape& shape, const float* recurrent, int32_t value_head, float* dst) {
+  const float* state = recurrent + static_cast<size_t>(value_head) * StateFloatsPerHead(shape);
+  for (int32_t k = 0; k < shape.key_dim; ++k) {
+    for (int32_t v = 0; v < shape.value_dim; ++v) {
+      dst[static_cast<ptrdiff_t>(k) * shape.value_dim + v] = state[(static_cast<ptrdiff_t>(v / 16) * shape.key_dim + k) * 16 + v % 16];
+    }
+  }
+}
+
+}  // namespace avocet::ops

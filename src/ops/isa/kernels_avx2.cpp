@@ -1,0 +1,60 @@
+// The avx2 family: AVX2, FMA and F16C, sixteen registers of eight lanes. Compiled with its own flags; nothing outside sees them.
+#include <immintrin.h>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu_features.h"
+#include "ops/kernel_table.h"
+
+namespace avocet::ops {
+namespace avx2 {
+namespace {
+
+// Register blocks: rows x panels, two registers per sum, three for the operands, sixteen in all.
+constexpr int kRowsWide = 6;
+constexpr int kPanelsWide = 1;
+constexpr int kPanelsWideSwiGlu = 2;
+constexpr int kPanels2 = 2;
+constexpr int kPanels3 = 2;
+constexpr int kPanels4 = 2;
+constexpr int kScoreGroups4 = 1;
+constexpr int kValueCols = 1;
+constexpr int kDeltaSlices = 1;
+
+#include "ops/isa/vec_avx2.h"
+//
+#include "ops/isa/math_inl.h"
+//
+#include "ops/isa/linear_inl.h"
+//
+#include "ops/isa/attention_inl.h"
+//
+#include "ops/isa/delta_rule_inl.h"
+//
+#include "ops/isa/rowwise_inl.h"
+
+}  // namespace
+}  // namespace avx2
+
+const KernelTable kAvx2Kernels = {
+    .isa = device::Isa::kAvx2,
+    .name = "avx2",
+    .product_input_type = InputType::kF32,
+    .linear_f32_bf16 = avx2::Product<avx2::F32Bf16, avx2::StoreSums>,
+    .linear_f32_f32 = avx2::Product<avx2::F32F32, avx2::StoreSums>,
+    .swiglu_f32_bf16 = avx2::Product<avx2::F32Bf16, avx2::StoreSwiGlu>,
+    .swiglu_f32_f32 = avx2::Product<avx2::F32F32, avx2::StoreSwiGlu>,
+    .attention_split = avx2::AttentionSplit,
+    .attention_merge = avx2::AttentionMerge,
+    .attention_gate = avx2::AttentionGate,
+    .delta_rule = avx2::DeltaRule,
+    .conv_silu = avx2::ConvSilu,
+    .norm = avx2::Norm,
+    .combine = avx2::Combine,
+    .dot = avx2::Dot,
+    .scale = avx2::Scale,
+    .argmax = avx2::ArgMaxRow,
+    .sum_exp = avx2::SumExp,
+};
+
+}  // namespace avocet::ops

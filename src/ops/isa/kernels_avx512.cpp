@@ -1,0 +1,61 @@
+// The avx512 family: AVX-512 F, BW, DQ and VL, thirty-two registers of sixteen lanes. Compiled with its own flags; nothing outside sees
+// them.
+#include <immintrin.h>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu_features.h"
+#include "ops/kernel_table.h"
+
+namespace avocet::ops {
+namespace avx512 {
+namespace {
+
+// Register blocks: rows x panels, one register per sum, thirty-two in all.
+constexpr int kRowsWide = 6;
+constexpr int kPanelsWide = 4;
+constexpr int kPanelsWideSwiGlu = 4;
+constexpr int kPanels2 = 4;
+constexpr int kPanels3 = 4;
+constexpr int kPanels4 = 4;
+constexpr int kScoreGroups4 = 4;
+constexpr int kValueCols = 4;
+constexpr int kDeltaSlices = 2;
+
+#include "ops/isa/vec_avx512.h"
+//
+#include "ops/isa/math_inl.h"
+//
+#include "ops/isa/linear_inl.h"
+//
+#include "ops/isa/attention_inl.h"
+//
+#include "ops/isa/delta_rule_inl.h"
+//
+#include "ops/isa/rowwise_inl.h"
+
+}  // namespace
+}  // namespace avx512
+
+const KernelTable kAvx512Kernels = {
+    .isa = device::Isa::kAvx512,
+    .name = "avx512",
+    .product_input_type = InputType::kF32,
+    .linear_f32_bf16 = avx512::Product<avx512::F32Bf16, avx512::StoreSums>,
+    .linear_f32_f32 = avx512::Product<avx512::F32F32, avx512::StoreSums>,
+    .swiglu_f32_bf16 = avx512::Product<avx512::F32Bf16, avx512::StoreSwiGlu>,
+    .swiglu_f32_f32 = avx512::Product<avx512::F32F32, avx512::StoreSwiGlu>,
+    .attention_split = avx512::AttentionSplit,
+    .attention_merge = avx512::AttentionMerge,
+    .attention_gate = avx512::AttentionGate,
+    .delta_rule = avx512::DeltaRule,
+    .conv_silu = avx512::ConvSilu,
+    .norm = avx512::Norm,
+    .combine = avx512::Combine,
+    .dot = avx512::Dot,
+    .scale = avx512::Scale,
+    .argmax = avx512::ArgMaxRow,
+    .sum_exp = avx512::SumExp,
+};
+
+}  // namespace avocet::ops

@@ -1,0 +1,79 @@
+// The avx512_bf16 family: as avx512, and products of bf16 by bf16 with vdpbf16ps (two multiply-adds per lane and instruction). Compiled
+// with its own flags; nothing outside sees them.
+#include <immintrin.h>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu_features.h"
+#include "ops/kernel_table.h"
+
+namespace avocet::ops {
+namespace avx512_bf16 {
+namespace {
+
+// Register blocks: rows x panels, one register per sum, thirty-two in all.
+constexpr int kRowsWide = 6;
+constexpr int kPanelsWide = 4;
+constexpr int kPanelsWideSwiGlu = 4;
+constexpr int kPanels2 = 4;
+constexpr int kPanels3 = 4;
+constexpr int kPanels4 = 4;
+constexpr int kScoreGroups4 = 4;
+constexpr int kValueCols = 4;
+constexpr int kDeltaSlices = 2;
+
+#include "ops/isa/vec_avx512.h"
+//
+#include "ops/isa/math_inl.h"
+//
+#include "ops/isa/linear_inl.h"
+//
+
+// vdpbf16ps for every number of rows: another instruction for more rows would round otherwise (design decision 3).
+struct Bf16Bf16 {
+  static constexpr size_t kStepBytes = 64;
+  static constexpr size_t kInputStepBytes = 4;
+  using X = __m512i;
+  using W = __m512i;
+  static inline X LoadX(const std::byte* x) {
+    int32_t pair;
+    __builtin_memcpy(&pair, x, 4);
+    return _mm512_set1_epi32(pair);
+  }
+  static inline W LoadW(const std::byte* w) { return _mm512_loadu_si512(w); }
+  static inline V16 Step(V16 acc, X x, W w) { return {_mm512_dpbf16_ps(acc.v, (__m512bh)w, (__m512bh)x)}; }
+};
+
+#include "ops/isa/attention_inl.h"
+//
+#include "ops/isa/delta_rule_inl.h"
+//
+#include "ops/isa/rowwise_inl.h"
+
+}  // namespace
+}  // namespace avx512_bf16
+
+const KernelTable kAvx512Bf16Kernels = {
+    .isa = device::Isa::kAvx512Bf16,
+    .name = "avx512_bf16",
+    .product_input_type = InputType::kBf16,
+    .linear_f32_bf16 = avx512_bf16::Product<avx512_bf16::F32Bf16, avx512_bf16::StoreSums>,
+    .linear_f32_f32 = avx512_bf16::Product<avx512_bf16::F32F32, avx512_bf16::StoreSums>,
+    .linear_bf16_bf16 = avx512_bf16::Product<avx512_bf16::Bf16Bf16, avx512_bf16::StoreSums>,
+    .swiglu_f32_bf16 = avx512_bf16::Product<avx512_bf16::F32Bf16, avx512_bf16::StoreSwiGlu>,
+    .swiglu_f32_f32 = avx512_bf16::Product<avx512_bf16::F32F32, avx512_bf16::StoreSwiGlu>,
+    .swiglu_bf16_bf16 = avx512_bf16::Product<avx512_bf16::Bf16Bf16, avx512_bf16::StoreSwiGlu>,
+    .attention_split = avx512_bf16::AttentionSplit,
+    .attention_merge = avx512_bf16::AttentionMerge,
+    .attention_gate = avx512_bf16::AttentionGate,
+    .delta_rule = avx512_bf16::DeltaRule,
+    .conv_silu = avx512_bf16::ConvSilu,
+    .norm = avx512_bf16::Norm,
+    .combine = avx512_bf16::Combine,
+    .dot = avx512_bf16::Dot,
+    .scale = avx512_bf16::Scale,
+    .argmax = avx512_bf16::ArgMaxRow,
+    .sum_exp = avx512_bf16::SumExp,
+};
+
+}  // namespace avocet::ops

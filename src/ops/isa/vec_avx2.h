@@ -1,0 +1,126 @@
+// Sixteen f32 lanes on AVX2: two registers. The same words and the same arithmetic per lane as vec_avx512.h.
+// Included once per instruction-set unit, inside its namespace.
+
+struct V16 {
+  __m256 lo;
+  __m256 hi;
+};
+struct Bits16 {
+  __m256i lo;
+  __m256i hi;
+};
+
+static inline V16 Zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+static inline V16 Set1(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+static inline V16 Load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static inline void Store(float* p, V16 a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+static inline __m256i FirstN8(int32_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline V16 LoadN(const float* p, int32_t n) {
+  return {_mm256_maskload_ps(p, FirstN8(n)), _mm256_maskload_ps(p + 8, FirstN8(n - 8))};
+}
+static inline void StoreN(float* p, V16 a, int32_t n) {
+  _mm256_maskstore_ps(p, FirstN8(n), a.lo);
+  _mm256_maskstore_ps(p + 8, FirstN8(n - 8), a.hi);
+}
+static inline V16 Add(V16 a, V16 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+static inline V16 Sub(V16 a, V16 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+static inline V16 Mul(V16 a, V16 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+static inline V16 Div(V16 a, V16 b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+static inline V16 Fma(V16 a, V16 b, V16 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline V16 Max(V16 a, V16 b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}  // b where a is NaN
+static inline V16 Min(V16 a, V16 b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+static inline V16 Round(V16 a) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.lo, kNearest), _mm256_round_ps(a.hi, kNearest)};
+}
+static inline V16 IfLess(V16 a, V16 b, V16 x, V16 y) {
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+static inline V16 KeepNan(V16 a, V16 b) {
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q)),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q))};
+}
+static inline V16 KeepN(V16 a, int32_t n, V16 fill) {
+  return {_mm256_blendv_ps(fill.lo, a.lo, _mm256_castsi256_ps(FirstN8(n))),
+          _mm256_blendv_ps(fill.hi, a.hi, _mm256_castsi256_ps(FirstN8(n - 8)))};
+}
+static inline __m256 ScaleByPow2(__m256 a, __m256 n) {
+  const __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
+}
+static inline V16 ScaleByPow2(V16 a, V16 n) {
+  return {ScaleByPow2(a.lo, n.lo), ScaleByPow2(a.hi, n.hi)};
+}
+static inline Bits16 LoadBits(const std::byte* p) {
+  const auto* words = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+}
+static inline V16 EvenBf16(Bits16 w) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(w.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(w.hi, 16))};
+}
+static inline V16 OddBf16(Bits16 w) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(w.lo, high)), _mm256_castsi256_ps(_mm256_and_si256(w.hi, high))};
+}
+static inline __m256 WidenBf16(const std::byte* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+}
+static inline V16 LoadBf16(const std::byte* p) {
+  return {WidenBf16(p), WidenBf16(p + 16)};
+}
+static inline V16 LoadBf16N(const std::byte* p, int32_t n) {
+  alignas(32) uint16_t words[16] = {};
+  const auto* source = reinterpret_cast<const uint16_t*>(p);
+  for (int32_t i = 0; i < n && i < 16; ++i) words[i] = source[i];
+  return LoadBf16(reinterpret_cast<const std::byte*>(words));
+}
+static inline __m256i RoundToBf16(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+static inline __m256i ToBf16Bits(V16 a) {
+  // packus works within 128-bit halves; the permutation puts the quarters in order.
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(RoundToBf16(a.lo), RoundToBf16(a.hi)), 0xd8);
+}
+static inline void StoreBf16(std::byte* p, V16 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBf16Bits(a));
+}
+static inline void StoreBf16N(std::byte* p, V16 a, int32_t n) {
+  alignas(32) uint16_t words[16];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(words), ToBf16Bits(a));
+  auto* target = reinterpret_cast<uint16_t*>(p);
+  for (int32_t i = 0; i < n && i < 16; ++i) target[i] = words[i];
+}
+static inline __m256 Fold(V16 a, __m256 (*op)(__m256, __m256)) {
+  return op(a.lo, a.hi);
+}

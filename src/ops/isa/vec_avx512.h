@@ -1,0 +1,107 @@
+// Sixteen f32 lanes on AVX-512: one register. The kernel bodies (*_inl.h) are written in these words; vec_avx2.h has the same words
+// with the same arithmetic per lane, so both families give the same bits.
+// Included once per instruction-set unit, inside its namespace.
+
+struct V16 {
+  __m512 v;
+};
+using Bits16 = __m512i;
+
+static inline V16 Zero() {
+  return {_mm512_setzero_ps()};
+}
+static inline V16 Set1(float x) {
+  return {_mm512_set1_ps(x)};
+}
+static inline V16 Load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+static inline void Store(float* p, V16 a) {
+  _mm512_storeu_ps(p, a.v);
+}
+static inline __mmask16 FirstN(int32_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xffff : (1u << n) - 1u);
+}
+static inline V16 LoadN(const float* p, int32_t n) {
+  return {_mm512_maskz_loadu_ps(FirstN(n), p)};
+}
+static inline void StoreN(float* p, V16 a, int32_t n) {
+  _mm512_mask_storeu_ps(p, FirstN(n), a.v);
+}
+static inline V16 Add(V16 a, V16 b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+static inline V16 Sub(V16 a, V16 b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+static inline V16 Mul(V16 a, V16 b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+static inline V16 Div(V16 a, V16 b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+static inline V16 Fma(V16 a, V16 b, V16 c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+static inline V16 Max(V16 a, V16 b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}  // b where a is NaN
+static inline V16 Min(V16 a, V16 b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+static inline V16 Round(V16 a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// where a < b: x, else y
+static inline V16 IfLess(V16 a, V16 b, V16 x, V16 y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
+}
+// where a is NaN: a, else b
+static inline V16 KeepNan(V16 a, V16 b) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), b.v, a.v)};
+}
+// lanes below n: a, else fill
+static inline V16 KeepN(V16 a, int32_t n, V16 fill) {
+  return {_mm512_mask_blend_ps(FirstN(n), fill.v, a.v)};
+}
+// a * 2^n for integral n in [-126, 127]
+static inline V16 ScaleByPow2(V16 a, V16 n) {
+  const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
+  return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(bits))};
+}
+// 32-bit words holding two bf16 each: the even (low) and the odd (high) one, widened.
+static inline Bits16 LoadBits(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+static inline V16 EvenBf16(Bits16 w) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(w, 16))};
+}
+static inline V16 OddBf16(Bits16 w) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+// sixteen bf16 in a row
+static inline V16 LoadBf16(const std::byte* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16))};
+}
+static inline V16 LoadBf16N(const std::byte* p, int32_t n) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstN(n), p)), 16))};
+}
+// Round half to even; NaN stays NaN.
+static inline __m256i ToBf16Bits(V16 a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+}
+static inline void StoreBf16(std::byte* p, V16 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBf16Bits(a));
+}
+static inline void StoreBf16N(std::byte* p, V16 a, int32_t n) {
+  _mm256_mask_storeu_epi16(p, FirstN(n), ToBf16Bits(a));
+}
+// Horizontal reductions, always in this order: lanes i and i+8, then 4, 2, 1 apart.
+static inline __m256 Fold(V16 a, __m256 (*op)(__m256, __m256)) {
+  return op(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+}
