@@ -11,8 +11,8 @@ void AttentionLayer(device::Worker& worker, const LayerContext& context, std::sp
   const MatView<float> qkv = ws.qkv.Rows(0, rows);
   const ops::AttentionShape shape = AttentionShapeOf(config);
 
-  ops::RmsNorm(worker, kernels, hidden, input_norm, config.rms_eps, ws.input);
-  ops::Linear(worker, kernels, ws.input.Replicated(worker, rows), weights.qkv, qkv);
+  ops::RmsNorm(worker, kernels, hidden, input_norm, config.rms_eps, ws.mixer_input);
+  ops::Linear(worker, kernels, ws.mixer_input.Replicated(worker, rows), weights.qkv, qkv);
   worker.Barrier();
 
   const ops::RopeAngles rope{ws.rope_cos.Rows(0, rows), ws.rope_sin.Rows(0, rows)};

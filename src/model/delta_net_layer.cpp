@@ -12,8 +12,8 @@ void DeltaNetLayer(device::Worker& worker, const LayerContext& context, std::spa
   const MatView<float> ba = ws.ba.Rows(0, rows);
   const ops::DeltaNetParams params{weights.conv, weights.a_log, weights.dt_bias, weights.norm, config.rms_eps};
 
-  NormForGates(worker, context, input_norm);
-  ops::Linear(worker, kernels, ws.input.Replicated(worker, rows), weights.qkvz, qkvz);
+  NormForGates(worker, context, input_norm, ws.mixer_input);
+  ops::Linear(worker, kernels, ws.mixer_input.Replicated(worker, rows), weights.qkvz, qkvz);
   ops::Linear(worker, kernels, ws.gate_input.Replicated(worker, rows), weights.ba, ba);
   worker.Barrier();
 

@@ -25,7 +25,7 @@ struct LayerContext {
 
 // norm(hidden) for the products and, where those read bf16, once more in f32 for routers and gates: a rounded router input would pick
 // another expert in one of a hundred choices, and these matrices are too narrow to matter.
-void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm);
+void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm, const ops::ProductInput& products);
 
 // hidden += out_proj(attention(norm(hidden)))            model.md 2.6
 void AttentionLayer(device::Worker& worker, const LayerContext& context, std::span<const float> input_norm, const AttentionWeights& weights,

@@ -88,11 +88,11 @@ void Model::Probe(device::Worker& worker, int32_t layer, int32_t rows) {
   worker.Barrier();
 }
 
-void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm) {
+void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm, const ops::ProductInput& products) {
   const auto& [config, kernels, ws, rows] = context;
   const MatView<float> hidden = ws.hidden.Rows(0, rows);
-  ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.input);
-  if (ws.input.type() != ops::InputType::kF32) ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.gate_input);
+  ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.gate_input);
+  if (products.type() != ops::InputType::kF32) ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, products);
 }
 
 }  // namespace avocet::model

@@ -38,7 +38,7 @@ void MoeLayer(device::Worker& worker, const LayerContext& context, std::span<con
   const bool has_shared = config.moe->shared_intermediate > 0;
   const int32_t shared_rows = has_shared ? rows : 0;
 
-  NormForGates(worker, context, post_norm);
+  NormForGates(worker, context, post_norm, ws.input);
   const ops::InputView x = ws.input.Replicated(worker, rows);
   const ops::InputView gate_x = ws.gate_input.Replicated(worker, rows);
   ops::Linear(worker, kernels, gate_x, weights.router, ws.router_logits.Rows(0, rows));

@@ -109,6 +109,7 @@ void Layout(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shap
   ws.gate_input = shape.input_type == ops::InputType::kF32
                       ? ws.input
                       : from.Input(ops::InputType::kF32, shape.max_rows, config.hidden, shape.num_workers);
+  ws.mixer_input = config.moe ? ws.gate_input : ws.input;
   LayoutMixers(ws, config, shape, from);
   LayoutMlp(ws, config, shape, from);
   ws.final_input = from.Input(shape.input_type, shape.max_logit_rows, config.hidden, shape.num_workers);

@@ -38,10 +38,13 @@ struct Workspace {
   static Result<Workspace> Create(const ModelConfig& config, const WorkspaceShape& shape);
   static size_t BytesNeeded(const ModelConfig& config, const WorkspaceShape& shape);
 
-  MatView<float> hidden;         // [max_rows, hidden]: the residual stream
-  ops::ProductInput input;       // [max_rows, hidden]: normed hidden state
-  ops::ProductInput gate_input;  // the same in f32, for routers and gates; `input` itself where that is f32 already
-  MatView<float> rope_cos;       // [max_rows, rotary_dim/2]
+  MatView<float> hidden;  // [max_rows, hidden]: the residual stream
+  // The normed hidden state [max_rows, hidden], for whom: MLP and experts; mixers (f32 in MoE models, ADR 3); routers and gates (f32).
+  // The last two are handles to the same memory as one of the others where the types agree.
+  ops::ProductInput input;
+  ops::ProductInput mixer_input;
+  ops::ProductInput gate_input;
+  MatView<float> rope_cos;  // [max_rows, rotary_dim/2]
   MatView<float> rope_sin;
 
   // Mixers.
