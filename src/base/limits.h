@@ -14,7 +14,7 @@ inline constexpr size_t kTemplateBytesMax = size_t{1} << 20;             // chat
 inline constexpr int32_t kTensorRankMax = 8;                             // dimensions of a tensor; the family uses up to 5
 inline constexpr size_t kTensorNameBytesMax = 512;                       // the longest published name has 82
 inline constexpr size_t kTensorsMax = 1'000'000;                         // of a checkpoint; 397B in int8 with its scales has 276,000
-inline constexpr size_t kShardsMax = 4096;                               // files of a checkpoint; published ones have about 100
+inline constexpr size_t kShardsMax = 512;  // files of a checkpoint, each open while it loads; published ones have about 100
 
 // Tokenizer files and texts.
 inline constexpr int32_t kTokenIdsMax = 1 << 22;                   // ids are below; the family has 248,077 tokens

@@ -143,6 +143,19 @@ const TensorInfo* Checkpoint::Find(std::string_view name) const {
   const auto it = impl_->by_name.find(name);
   return it == impl_->by_name.end() ? nullptr : it->second;
 }
+
+Result<void> Checkpoint::Read(const TensorInfo& tensor, size_t offset, std::span<std::byte> out) const {
+  const MappedFile& file = impl_->mappings[static_cast<size_t>(tensor.file)];
+  const auto begin = static_cast<size_t>(tensor.bytes.data() - file.bytes().data());
+  const Result<void> read = file.Read(begin + offset, out);
+  if (!read) return Fail(Errc::kIo, "{}: reading tensor {} failed: {}", PathOf(tensor), tensor.name, read.error().message);
+  return {};
+}
+
+std::string Checkpoint::PathOf(const TensorInfo& tensor) const {
+  return fmt::format("{}/{}", impl_->model_dir, impl_->files[static_cast<size_t>(tensor.file)]);
+}
+
 std::span<const TensorInfo> Checkpoint::tensors() const {
   return impl_->tensors;
 }

@@ -21,7 +21,7 @@ struct TensorInfo {
   std::string name;
   DType dtype = DType::kBf16;
   std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  // in the mapping
+  std::span<const std::byte> bytes;  // in the mapping; for bulk data see Checkpoint::Read
   int32_t file = 0;                  // index into Checkpoint::files()
 
   int64_t NumElements() const;
@@ -37,9 +37,12 @@ class Checkpoint {
   ~Checkpoint();
 
   const TensorInfo* Find(std::string_view name) const;
-  std::span<const TensorInfo> tensors() const;  // sorted by name
-  std::span<const std::string> files() const;   // base names
-  size_t total_bytes() const;                   // of tensor data
+  // Copies bytes of the tensor from `offset` on into memory; thread-safe. Fails when the file was cut since Open or the disk fails.
+  Result<void> Read(const TensorInfo& tensor, size_t offset, std::span<std::byte> out) const;
+  std::span<const TensorInfo> tensors() const;         // sorted by name
+  std::span<const std::string> files() const;          // base names
+  size_t total_bytes() const;                          // of tensor data
+  std::string PathOf(const TensorInfo& tensor) const;  // of its file, for messages
   const std::string& model_dir() const;
 
  private:

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "weights/mapped_file.h"
 #include "weights/pack_plan.h"
 
 namespace avocet::weights {
@@ -69,9 +68,6 @@ struct Loader::Impl {
   size_t packed_bytes = 0;
   PackStats stats;
 
-  std::string FileOf(const TensorInfo& tensor) const {
-    return fmt::format("{}/{}", checkpoint.model_dir(), checkpoint.files()[static_cast<size_t>(tensor.file)]);
-  }
   Result<const TensorInfo*> FindTensor(const std::string& name, std::span<const int64_t> shape) const;
   Result<void> CheckUses();
   Result<void> CheckLeftOver(std::span<const Use> sorted_uses);
@@ -87,10 +83,10 @@ Result<const TensorInfo*> Loader::Impl::FindTensor(const std::string& name, std:
   }
   if (!SourceTypeOf(tensor->dtype)) {
     return Fail(Errc::kUnsupported, "{}: tensor {} is {}, only BF16, F16 and F32 are loaded; int8 and fp8 checkpoints are not served yet",
-                FileOf(*tensor), name, tensor->Describe());
+                checkpoint.PathOf(*tensor), name, tensor->Describe());
   }
   if (!std::ranges::equal(tensor->shape, shape)) {
-    return Fail(Errc::kCorrupt, "{}: tensor {} is {}, config.json asks for shape {}", FileOf(*tensor), name, tensor->Describe(),
+    return Fail(Errc::kCorrupt, "{}: tensor {} is {}, config.json asks for shape {}", checkpoint.PathOf(*tensor), name, tensor->Describe(),
                 ShapeText(shape));
   }
   return tensor;
@@ -114,7 +110,7 @@ Result<void> Loader::AddMatrix(const MatrixSpec& spec, ops::PackedWeight* out) {
           block.first_row, block.num_rows, block.tensor);
     const ops::SourceType type = *SourceTypeOf(tensor->dtype);
     const size_t row_bytes = static_cast<size_t>(spec.in_features) * ops::SourceBytes(type);
-    sources.push_back({tensor, tensor->bytes.data() + static_cast<size_t>(block.first_row) * row_bytes, block.num_rows, type});
+    sources.push_back({tensor, static_cast<size_t>(block.first_row) * row_bytes, block.num_rows, type});
     uses.push_back({tensor, block.first_row * spec.in_features, block.num_rows * spec.in_features});
     num_rows += block.num_rows;
   }
@@ -183,19 +179,17 @@ Result<void> Loader::Impl::CheckLeftOver(std::span<const Use> sorted_uses) {
   }
   if (first == nullptr) return {};
   const std::string others = num_left_over > 1 ? fmt::format(" and {} more tensors are", num_left_over - 1) : " is";
-  return Fail(Errc::kCorrupt, "{}: tensor {} ({}){} not part of the model that config.json describes", FileOf(*first), first->name,
-              first->Describe(), others);
+  return Fail(Errc::kCorrupt, "{}: tensor {} ({}){} not part of the model that config.json describes", checkpoint.PathOf(*first),
+              first->name, first->Describe(), others);
 }
 
 Result<void> Loader::Impl::FillVectors(device::Arena& arena) const {
   for (const PlannedVector& vector : vectors) {
     const TensorInfo& tensor = *vector.tensor;
-    if (Populate(tensor.bytes) == PopulateResult::kUnreadable) {
-      return Fail(Errc::kIo, "{}: reading tensor {} failed; the file was changed while it was loaded, or the disk has an error",
-                  FileOf(tensor), tensor.name);
-    }
+    std::vector<std::byte> stored(tensor.bytes.size());
+    AVOCET_TRY_VOID(checkpoint.Read(tensor, 0, stored));
     const std::span<float> values = AllocateVector(arena, tensor.NumElements());
-    WidenToF32(*SourceTypeOf(tensor.dtype), tensor.bytes.data(), tensor.NumElements(), values.data());
+    WidenToF32(*SourceTypeOf(tensor.dtype), stored.data(), tensor.NumElements(), values.data());
     if (vector.transform == VectorTransform::kPlusOne) {
       for (float& value : values) value += 1.0f;
     }

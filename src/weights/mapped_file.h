@@ -1,6 +1,6 @@
-// One regular file, mapped read-only; its size is what fstat said at Open. Pages come in when they are touched, and are given back by
-// Release, so that resident memory does not hold a file twice.
-// A file that shrinks after Open is caught where a range is populated first (Populate); touching it without would be a SIGBUS.
+// One regular file of a model, mapped read-only; its size is what fstat said at Open. The mapping is for headers and small things: pages
+// come in when they are touched. Bulk data goes through Read, which is faster than mapping pages only to unmap them, does not count as
+// resident memory, and turns a file that shrank or a failing disk into an error where touching the mapping would be a SIGBUS.
 // Thread-safe after Open.
 #pragma once
 
@@ -24,20 +24,12 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Copies the bytes from `offset` on. The message says why not, without the file's name.
+  Result<void> Read(uint64_t offset, std::span<std::byte> out) const;
+
  private:
   std::span<const std::byte> bytes_;
+  int fd_ = -1;
 };
-
-enum class PopulateResult : uint8_t { kDone, kUnsupported, kUnreadable };
-
-// Brings the pages of a range of a mapping into memory and into the page table with one call. kUnreadable: the file was cut or the disk
-// failed. kUnsupported (Linux before 5.14): touching the range does the same, slower.
-PopulateResult Populate(std::span<const std::byte> range);
-
-// Starts reading the range from disk and returns at once.
-void Prefetch(std::span<const std::byte> range);
-
-// Gives back the whole pages inside the range; touching them again reads the file again.
-void Release(std::span<const std::byte> range);
 
 }  // namespace avocet::weights

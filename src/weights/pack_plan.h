@@ -1,6 +1,6 @@
-// The second half of loading: rows that were declared and checked, in files, become panels in memory. All workers take tasks of a few
-// megabytes from one counter, in file order, so that a disk reads ahead; what was packed is released from the mapping at once, so that
-// resident memory stays near the size of the result.
+// The second half of loading: rows that were declared and checked, in files, become panels in memory. All workers take tasks of about a
+// megabyte from one counter, in file order, so that a disk reads ahead; a worker reads the rows of a task into a buffer of its own, which
+// stays in its cache, and packs them from there.
 // Internal to weights/. Owner: the Loader that builds the plan.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace avocet::weights {
 // Rows of a tensor, each of in_features elements, one after the other in the file.
 struct SourceRows {
   const TensorInfo* tensor = nullptr;
-  const std::byte* data = nullptr;
+  size_t offset = 0;  // of the first row, in bytes from the tensor's begin
   int64_t num_rows = 0;
   ops::SourceType type = ops::SourceType::kBf16;
 };
@@ -39,7 +39,7 @@ struct PackPlan {
 // Any alignment.
 void WidenToF32(ops::SourceType type, const std::byte* src, int64_t num_elements, float* dst);
 
-// Fails when a file cannot be read any more (cut since it was opened, or a disk error).
+// Fails when a file cannot be read any more (cut since it was opened, or a disk error); the memory is then half filled.
 Result<PackStats> RunPackPlan(const PackPlan& plan, const Checkpoint& checkpoint, device::WorkerPool& pool, const ProgressFn& progress);
 
 }  // namespace avocet::weights
