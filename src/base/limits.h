@@ -40,6 +40,14 @@ inline constexpr int32_t kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 4096;
 inline constexpr int32_t kCompletionPromptsMax = 1024;  // prompts in one completions request
 inline constexpr int32_t kChoicesMax = 128;             // n
+inline constexpr size_t kJsonValuesMax = 4'000'000;         // values of one body, about 64 bytes each in memory
+inline constexpr size_t kRequestSequencesMax = 4096;        // prompts times n of one request
+inline constexpr size_t kBadWordsMax = 1024;
+inline constexpr size_t kRequestIdBytesMax = 128;           // a client's request id; a longer one is replaced
+inline constexpr size_t kTargetBytesMax = size_t{8} << 10;  // path and query of a URL
+inline constexpr size_t kBodiesBytesMax = size_t{1} << 30;  // bodies being received, over all connections
+inline constexpr size_t kHelperJobsMax = 1024;              // long requests waiting to be parsed and tokenised
+inline constexpr size_t kHelperBodyBytesMin = size_t{16} << 10;  // bodies from here on are parsed by a helper thread
 inline constexpr int32_t kMailboxMax = 65536;           // submissions waiting for the engine thread
 
 // Model shape: what the code was written for. Larger configs are refused by name.
