@@ -11,20 +11,22 @@
 #include "base/error.h"
 #include "engine/request.h"
 #include "model/step_runner.h"
+#include "ops/kernel_table.h"
 
 namespace avocet::engine {
 
 enum class SchedulingPolicy : uint8_t { kFcfs, kPriority };
 
 struct EngineOptions {
-  int32_t max_num_seqs = 256;               // running sequences
-  int32_t max_num_batched_tokens = 2048;    // rows per step
-  int32_t max_model_len = 0;                // prompt + output of one sequence
-  int32_t long_prefill_token_threshold = 0; // 0: none
-  int32_t max_waiting = 0;                  // refuse beyond this many queued requests (HTTP 503); 0: the mailbox bound only
+  int32_t max_num_seqs = 256;                // running sequences
+  int32_t max_num_batched_tokens = 2048;     // rows per step
+  int32_t max_model_len = 0;                 // prompt + output of one sequence
+  int32_t long_prefill_token_threshold = 0;  // 0: none
+  int32_t max_waiting = 0;                   // refuse beyond this many queued requests (HTTP 503); 0: the mailbox bound only
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   uint64_t seed = 0;
-  int32_t vocab_size = 0;                   // ids at or above it have no token and are never sampled
+  int32_t vocab_size = 0;                     // ids at or above it have no token and are never sampled
+  const ops::KernelTable* kernels = nullptr;  // reductions over the vocabulary; nullptr: the reference kernels
 };
 
 // Called on the engine thread after each step (and for refusals), with at most one event per request. Must not block.
@@ -39,7 +41,7 @@ struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
   double kv_cache_usage = 0;  // 0..1
-  int64_t prompt_tokens = 0;      // computed
+  int64_t prompt_tokens = 0;  // computed
   int64_t generation_tokens = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;

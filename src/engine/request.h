@@ -20,19 +20,19 @@ using RequestId = uint64_t;  // chosen by the submitter, unique among live reque
 struct SamplingParams {
   float temperature = 1.0f;  // below 1e-5: greedy; below 0.01: raised to 0.01
   float top_p = 1.0f;
-  int32_t top_k = 0;         // 0 or -1: all
+  int32_t top_k = 0;  // 0 or -1: all
   float min_p = 0.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   float repetition_penalty = 1.0f;
   std::optional<uint64_t> seed;  // none: the engine derives one from its own seed and the request id
   std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> allowed_token_ids;            // empty: all
-  std::vector<std::vector<int32_t>> bad_words;       // token sequences that must not be completed
-  std::vector<int32_t> stop_token_ids;               // finish "stop" with the id as the reason
-  std::vector<int32_t> eos_token_ids;                // finish "stop" without a reason; ignored with ignore_eos
+  std::vector<int32_t> allowed_token_ids;       // empty: all
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences that must not be completed
+  std::vector<int32_t> stop_token_ids;          // finish "stop" with the id as the reason
+  std::vector<int32_t> eos_token_ids;           // finish "stop" without a reason; ignored with ignore_eos
   bool ignore_eos = false;
-  int32_t min_tokens = 0;    // until then eos and stop ids are masked
+  int32_t min_tokens = 0;  // until then eos and stop ids are masked
   int32_t max_tokens = 16;
 };
 
@@ -44,7 +44,7 @@ struct Request {
   int32_t prompt_logprobs = -1;  // likewise for prompt positions
   int64_t priority = 0;          // smaller is served first with the priority policy
   std::optional<Clock::time_point> deadline;
-  Clock::time_point arrival;     // when the server accepted it
+  Clock::time_point arrival;  // when the server accepted it
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };

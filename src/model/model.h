@@ -52,6 +52,7 @@ class Model final : public StepRunner {
                                   int32_t num_workers);
 
   const RunnerShape& shape() const override { return shape_; }
+  int32_t num_workers() const override { return pool_.num_workers(); }
   void Run(const StepPlan& plan, FunctionRef<void(device::Worker&)> after) override;
   MatView<float> logits() override;
 

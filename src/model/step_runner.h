@@ -30,6 +30,8 @@ class StepRunner {
  public:
   virtual ~StepRunner() = default;
   virtual const RunnerShape& shape() const = 0;
+  // How many workers call `after`, at most.
+  virtual int32_t num_workers() const = 0;
 
   // Runs the plan on all workers: caches advance, logits of plan.logit_rows become available. `after` then runs on
   // every worker inside the same parallel region: sampling shares the cores without another wake-up.

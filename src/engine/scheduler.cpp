@@ -1,0 +1,196 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace avocet::engine {
+
+struct Scheduler::Draft {
+  int32_t rows_left = 0;
+  int32_t logits_left = 0;
+  int32_t free_pages = 0;
+  int32_t free_slots = 0;
+};
+
+bool Scheduler::MoreUrgent::operator()(const Sequence* a, const Sequence* b) const {
+  if (policy == SchedulingPolicy::kPriority && a->request.priority != b->request.priority) return a->request.priority < b->request.priority;
+  return a->order < b->order;
+}
+
+Scheduler::Scheduler(const EngineOptions& options, const model::RunnerShape& shape, CacheManager& cache)
+    : options_(options),
+      max_rows_(std::min(options.max_num_batched_tokens, shape.max_rows)),
+      max_logit_rows_(shape.max_logit_rows),
+      cache_(cache),
+      more_urgent_{options.policy},
+      waiting_(more_urgent_) {
+  running_.reserve(static_cast<size_t>(options.max_num_seqs));
+  entries_.reserve(static_cast<size_t>(options.max_num_seqs));
+  victims_.reserve(static_cast<size_t>(options.max_num_seqs));
+}
+
+void Scheduler::AddWaiting(Sequence* sequence) {
+  waiting_.insert(sequence);
+}
+
+void Scheduler::Remove(Sequence* sequence) {
+  if (sequence->is_running()) {
+    std::erase(running_, sequence);
+    cache_.Release(*sequence);
+  } else {
+    waiting_.erase(sequence);
+  }
+}
+
+bool Scheduler::Plan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) {
+  entries_.clear();
+  victims_.clear();
+  Draft draft{max_rows_, max_logit_rows_, cache_.free_pages(), cache_.free_slots()};
+  PlanRunning(draft);
+  if (victims_.empty()) PlanWaiting(draft);
+  if (entries_.empty() && victims_.empty()) return false;
+  Commit(draft);
+  WritePlan(plan, planned);
+  return !planned.empty();
+}
+
+// Single rows first: every running stream gets its next token before any prompt gets a chunk.
+void Scheduler::PlanRunning(Draft& draft) {
+  for (const bool single_rows : {true, false}) {
+    for (Sequence* sequence : running_) {
+      if ((sequence->num_missing() == 1) != single_rows) continue;
+      if (std::ranges::find(victims_, sequence) != victims_.end()) continue;
+      PlanOne(draft, sequence);
+    }
+  }
+}
+
+bool Scheduler::PlanOne(Draft& draft, Sequence* sequence) {
+  const int32_t rows = RowsFor(draft, *sequence, sequence->num_computed);
+  if (rows == 0) return false;
+  const int32_t new_pages = cache_.PagesFor(sequence->num_computed + rows) - static_cast<int32_t>(sequence->pages.size());
+  while (new_pages > draft.free_pages) {
+    if (!Preempt(draft, sequence)) return false;
+  }
+  AddEntry(draft, {sequence, rows, new_pages, 1 + NumScored(*sequence, sequence->num_computed, rows), false});
+  return true;
+}
+
+// The least urgent running sequence gives its pages back. False: that was the one asking.
+bool Scheduler::Preempt(Draft& draft, const Sequence* asking) {
+  Sequence* victim = nullptr;
+  for (Sequence* candidate : running_) {
+    if (std::ranges::find(victims_, candidate) != victims_.end()) continue;
+    if (victim == nullptr || more_urgent_(victim, candidate)) victim = candidate;
+  }
+  CHECK(victim != nullptr, "PLAN-3: sequence {} asks for pages and nobody runs", asking->request.id);
+  victims_.push_back(victim);
+  draft.free_pages += static_cast<int32_t>(victim->pages.size());
+  const auto planned = std::ranges::find(entries_, victim, &Entry::sequence);
+  if (planned != entries_.end()) {
+    draft.free_pages += planned->new_pages;
+    draft.rows_left += planned->num_rows;
+    draft.logits_left += planned->num_logits;
+    entries_.erase(planned);
+  }
+  return victim != asking;
+}
+
+void Scheduler::PlanWaiting(Draft& draft) {
+  auto num_running = static_cast<int32_t>(running_.size());
+  for (Sequence* sequence : waiting_) {
+    if (num_running >= options_.max_num_seqs || draft.free_slots == 0) return;
+    const int32_t rows = RowsFor(draft, *sequence, 0);
+    if (rows == 0) return;
+    const int32_t new_pages = cache_.PagesFor(rows);
+    if (new_pages > draft.free_pages) return;
+    AddEntry(draft, {sequence, rows, new_pages, 1 + NumScored(*sequence, 0, rows), true});
+    --draft.free_slots;
+    ++num_running;
+  }
+}
+
+// Positions below this have been scored already (before a preemption), or need no score.
+int32_t Scheduler::FirstUnscored(const Sequence& sequence) const {
+  if (!sequence.wants_prompt_logprobs()) return sequence.num_prompt();
+  // prompt_logprobs[p] scores token p and comes from the row of position p-1; entry 0 is there from the start.
+  return std::max<int32_t>(static_cast<int32_t>(sequence.prompt_logprobs.size()) - 1, 0);
+}
+
+// Prompt rows among [computed, computed + rows) whose logits score the next token of the prompt.
+int32_t Scheduler::NumScored(const Sequence& sequence, int32_t computed, int32_t rows) const {
+  const int32_t first = std::max(FirstUnscored(sequence), computed);
+  return std::max(0, std::min(computed + rows, sequence.num_prompt() - 1) - first);
+}
+
+void Scheduler::AddEntry(Draft& draft, const Entry& entry) {
+  entries_.push_back(entry);
+  draft.free_pages -= entry.new_pages;
+  draft.rows_left -= entry.num_rows;
+  draft.logits_left -= entry.num_logits;
+}
+
+// As many as are missing, cut by the row budget, the chunk limit and the logit rows that scoring a prompt needs.
+int32_t Scheduler::RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const {
+  if (draft.logits_left < 1) return 0;
+  int32_t rows = std::min(sequence.num_known() - computed, draft.rows_left);
+  if (options_.long_prefill_token_threshold > 0) rows = std::min(rows, options_.long_prefill_token_threshold);
+  const int32_t scores = NumScored(sequence, computed, rows);
+  if (scores > draft.logits_left - 1) rows -= scores - (draft.logits_left - 1);
+  return std::max(rows, 0);
+}
+
+// Applies the decision: victims give back, entries get slots and pages.
+void Scheduler::Commit(Draft& draft) {
+  for (Sequence* victim : victims_) {
+    std::erase(running_, victim);
+    cache_.Release(*victim);
+    waiting_.insert(victim);
+    ++num_preemptions_;
+  }
+  for (const Entry& entry : entries_) {
+    if (entry.is_admitted) {
+      waiting_.erase(entry.sequence);
+      cache_.Admit(*entry.sequence);
+      running_.push_back(entry.sequence);
+    }
+    cache_.Extend(*entry.sequence, entry.sequence->num_computed + entry.num_rows);
+    entry.sequence->num_planned = entry.num_rows;
+  }
+  CHECK(draft.free_pages == cache_.free_pages(), "PLAN-3: planned to leave {} pages free, {} are", draft.free_pages, cache_.free_pages());
+}
+
+void Scheduler::WritePlan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) const {
+  plan.Clear();
+  planned.clear();
+  for (const Entry& entry : entries_) {
+    const Sequence& s = *entry.sequence;
+    const int32_t row_begin = plan.num_rows();
+    plan.sequences.push_back({.row_begin = row_begin,
+                              .num_rows = entry.num_rows,
+                              .first_position = s.num_computed,
+                              .page_begin = static_cast<int32_t>(plan.pages.size()),
+                              .num_pages = static_cast<int32_t>(s.pages.size()),
+                              .slot = s.slot});
+    plan.pages.insert(plan.pages.end(), s.pages.begin(), s.pages.end());
+    const auto first = s.tokens.begin() + s.num_computed;
+    plan.token_ids.insert(plan.token_ids.end(), first, first + entry.num_rows);
+
+    PlannedSequence p{.sequence = entry.sequence, .num_rows = entry.num_rows, .row_begin = row_begin};
+    p.logit_begin = static_cast<int32_t>(plan.logit_rows.size());
+    p.first_scored = std::max(FirstUnscored(s), s.num_computed);
+    p.num_scored = NumScored(s, s.num_computed, entry.num_rows);
+    for (int32_t i = 0; i < p.num_scored; ++i) plan.logit_rows.push_back(row_begin + p.first_scored - s.num_computed + i);
+    p.is_sampled = s.num_computed + entry.num_rows == s.num_known();
+    if (p.is_sampled) plan.logit_rows.push_back(row_begin + entry.num_rows - 1);
+    planned.push_back(p);
+  }
+  for (int axis = 0; axis < 3; ++axis) {  // text: the three axes agree
+    for (const model::SequenceRows& rows : plan.sequences) {
+      for (int32_t i = 0; i < rows.num_rows; ++i) plan.positions.push_back(rows.first_position + i);
+    }
+  }
+}
+
+}  // namespace avocet::engine
