@@ -33,6 +33,7 @@ class Sampler {
   // Worker-private memory, reused.
   struct Scratch {
     std::vector<float> row;  // [vocab_rows]
+    std::vector<float> raw;  // [vocab_rows], logits as the model gave them
     std::vector<Candidate> candidates;
     std::vector<float> top;  // the k best values
     std::vector<double> block_sums;
