@@ -9,7 +9,6 @@ namespace {
 constexpr double kInt32Max = 2147483647;
 constexpr std::string_view kNoPython = "Python code cannot be loaded";
 constexpr std::string_view kNoTls = "TLS is not offered yet; put a proxy in front, or listen on --uds";
-constexpr std::string_view kNoCors = "CORS headers are not sent yet; let a proxy add them";
 constexpr std::string_view kNoTools = "tool calls are not parsed yet: they arrive as text in the content";
 constexpr std::string_view kNoReasoning = "reasoning is not split off yet: it arrives in the content, end tag included";
 constexpr std::string_view kNoPictures = "pictures are not offered yet";
@@ -57,30 +56,26 @@ constexpr auto kHttp = std::to_array<FlagSpec>({
      .max = 65536,
      .target = &Options::h11_max_header_count,
      .help = "Most header fields of a request."},
-    {.name = "allow-credentials",
-     .kind = FlagKind::kBool,
-     .default_text = "false",
-     .effect = FlagEffect::kNone,
-     .reason = kNoCors,
-     .help = "CORS: allow credentials."},
     {.name = "allowed-origins",
      .kind = FlagKind::kJsonList,
-     .default_text = "[\"*\"]",
-     .effect = FlagEffect::kNone,
-     .reason = kNoCors,
-     .help = "CORS: origins, as a JSON list."},
+     .default_text = "[]",
+     .target = &Options::allowed_origins,
+     .help = "CORS: origins whose pages may call the server, as a JSON list; [\"*\"]: any. Without one no CORS header is sent."},
     {.name = "allowed-methods",
      .kind = FlagKind::kJsonList,
      .default_text = "[\"*\"]",
-     .effect = FlagEffect::kNone,
-     .reason = kNoCors,
+     .target = &Options::allowed_methods,
      .help = "CORS: methods, as a JSON list."},
     {.name = "allowed-headers",
      .kind = FlagKind::kJsonList,
      .default_text = "[\"*\"]",
-     .effect = FlagEffect::kNone,
-     .reason = kNoCors,
+     .target = &Options::allowed_headers,
      .help = "CORS: headers, as a JSON list."},
+    {.name = "allow-credentials",
+     .kind = FlagKind::kBool,
+     .default_text = "false",
+     .target = &Options::allow_credentials,
+     .help = "CORS: allow credentials."},
     {.name = "ssl-keyfile", .effect = FlagEffect::kRefused, .reason = kNoTls, .help = "TLS key."},
     {.name = "ssl-certfile", .effect = FlagEffect::kRefused, .reason = kNoTls, .help = "TLS certificate."},
     {.name = "ssl-ca-certs", .effect = FlagEffect::kRefused, .reason = kNoTls, .help = "TLS certificates of authorities."},
@@ -140,9 +135,8 @@ constexpr auto kHttp = std::to_array<FlagSpec>({
     {.name = "enable-server-load-tracking",
      .kind = FlagKind::kBool,
      .default_text = "false",
-     .effect = FlagEffect::kNone,
-     .reason = "/load is not offered yet; /metrics has the number of running requests",
-     .help = "Count requests for /load."},
+     .target = &Options::enable_server_load_tracking,
+     .help = "Let /load count the requests being served."},
 });
 
 constexpr auto kApi = std::to_array<FlagSpec>({

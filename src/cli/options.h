@@ -59,9 +59,10 @@ struct Options {
   int32_t h11_max_header_count = 256;
   int32_t shutdown_timeout = 30;
   bool allow_credentials = false;
-  std::string allowed_origins;
-  std::string allowed_methods;
-  std::string allowed_headers;
+  std::string allowed_origins = "[]";  // JSON lists
+  std::string allowed_methods = "[\"*\"]";
+  std::string allowed_headers = "[\"*\"]";
+  bool enable_server_load_tracking = false;
 
   // The API.
   std::string chat_template;

@@ -1,0 +1,81 @@
+#include "cli/machine_rates.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "device/arena.h"
+
+namespace avocet::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int32_t kRounds = 4;
+constexpr size_t kCopyBytes = size_t{64} << 20;  // larger than the last-level cache share of a core
+
+double SecondsOf(device::WorkerPool& pool, FunctionRef<void(device::Worker&)> work) {
+  const Clock::time_point start = Clock::now();
+  pool.Run(work);
+  return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
+}
+
+// The worker's share of [0, count) for counts beyond 32 bits.
+std::pair<size_t, size_t> ShareOf(const device::Worker& worker, size_t count) {
+  const auto id = static_cast<size_t>(worker.id());
+  const auto workers = static_cast<size_t>(worker.count());
+  return {count * id / workers, count * (id + 1) / workers};
+}
+
+// Independent sums, so that the loads and not the additions set the pace.
+uint64_t Sum(std::span<const std::byte> bytes) {
+  constexpr size_t kLanes = 16;
+  constexpr size_t kStep = kLanes * sizeof(uint64_t);
+  std::array<uint64_t, kLanes> sums{};
+  for (size_t at = 0; at + kStep <= bytes.size(); at += kStep) {
+    std::array<uint64_t, kLanes> words;
+    std::memcpy(words.data(), bytes.data() + at, kStep);
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += words[lane];
+  }
+  uint64_t sum = 0;
+  for (const uint64_t lane : sums) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+double MeasureCopyRate(device::WorkerPool& pool) {
+  Result<device::Arena> arena = device::Arena::Create("copy rate", 2 * kCopyBytes);
+  if (!arena) return 0;
+  std::byte* from = arena->Allocate(kCopyBytes);
+  std::byte* to = arena->Allocate(kCopyBytes);
+  double best = 0;
+  for (int32_t round = 0; round < kRounds; ++round) {
+    const double seconds = SecondsOf(pool, [&](device::Worker& worker) {
+      const auto [begin, end] = ShareOf(worker, kCopyBytes);
+      // The first round touches both sides and is not counted.
+      if (round == 0) std::memset(from + begin, 1, end - begin);
+      std::memcpy(to + begin, from + begin, end - begin);
+    });
+    if (round > 0) best = std::max(best, 2 * static_cast<double>(kCopyBytes) / 1e9 / seconds);
+  }
+  return best;
+}
+
+double MeasureReadRate(std::span<const std::byte> bytes, device::WorkerPool& pool) {
+  std::atomic<uint64_t> sink{0};
+  double best = 0;
+  for (int32_t round = 0; round < kRounds; ++round) {
+    const double seconds = SecondsOf(pool, [&](device::Worker& worker) {
+      const auto [begin, end] = ShareOf(worker, bytes.size());
+      sink.fetch_add(Sum(bytes.subspan(begin, end - begin)), std::memory_order_relaxed);
+    });
+    best = std::max(best, static_cast<double>(bytes.size()) / 1e9 / seconds);
+  }
+  return best;
+}
+
+}  // namespace avocet::cli
