@@ -80,7 +80,7 @@ struct WorkerPool::State {
   alignas(64) std::atomic<int32_t> arrived{0};
 
   std::vector<std::thread> threads;
-  bool is_caller_pinned = false;
+  std::thread::id caller;  // the thread that has been pinned as worker 0: the loader at start, then the engine
 };
 
 void Worker::Barrier() {
@@ -129,9 +129,9 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(const WorkerPoolOptions& 
 }
 
 void WorkerPool::Run(FunctionRef<void(Worker&)> fn) {
-  if (!state_->is_caller_pinned) {
+  if (const std::thread::id self = std::this_thread::get_id(); state_->caller != self) {
     PinThisThread(state_->cpus[0]);
-    state_->is_caller_pinned = true;
+    state_->caller = self;
   }
   Worker worker(this, 0, num_workers_);
   state_->work = &fn;
