@@ -26,10 +26,9 @@ static inline float ReduceMax(V16 a) {
 // results below the smallest normal number are 0, above the largest infinity; NaN stays NaN.
 static inline V16 Exp(V16 x) {
   const V16 lowest = Set1(-87.336544f);
-  const V16 highest = Set1(88.722839f);
+  const V16 highest = Set1(0x1.62e42ep6f);  // 88.72283, the largest x whose exp is finite: n = 128, and the polynomial is below 1
   const V16 in_range = Min(Max(x, lowest), highest);
-  // 2^128 does not fit: the largest n is 127 and the polynomial covers the rest.
-  const V16 n = Min(Round(Mul(in_range, Set1(1.44269504088896341f))), Set1(127.0f));
+  const V16 n = Round(Mul(in_range, Set1(1.44269504088896341f)));
   V16 r = Fma(n, Set1(-0.693359375f), in_range);
   r = Fma(n, Set1(2.12194440e-4f), r);
   V16 p = Set1(1.9875691500e-4f);

@@ -71,8 +71,7 @@ static inline V16 KeepN(V16 a, int32_t n, V16 fill) {
           _mm256_blendv_ps(fill.hi, a.hi, _mm256_castsi256_ps(FirstN8(n - 8)))};
 }
 static inline __m256 ScaleByPow2(__m256 a, __m256 n) {
-  const __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-  return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
 }
 static inline V16 ScaleByPow2(V16 a, V16 n) {
   return {ScaleByPow2(a.lo, n.lo), ScaleByPow2(a.hi, n.hi)};

@@ -20,7 +20,7 @@ static inline void Store(float* p, V16 a) {
   _mm512_storeu_ps(p, a.v);
 }
 static inline __mmask16 FirstN(int32_t n) {
-  return static_cast<__mmask16>(n >= 16 ? 0xffff : (1u << n) - 1u);
+  return static_cast<__mmask16>(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 static inline V16 LoadN(const float* p, int32_t n) {
   return {_mm512_maskz_loadu_ps(FirstN(n), p)};
@@ -64,10 +64,9 @@ static inline V16 KeepNan(V16 a, V16 b) {
 static inline V16 KeepN(V16 a, int32_t n, V16 fill) {
   return {_mm512_mask_blend_ps(FirstN(n), fill.v, a.v)};
 }
-// a * 2^n for integral n in [-126, 127]
+// a * 2^n for integral n, by the exponent field: a and the result are normal numbers
 static inline V16 ScaleByPow2(V16 a, V16 n) {
-  const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
-  return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(bits))};
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23)))};
 }
 // 32-bit words holding two bf16 each: the even (low) and the odd (high) one, widened.
 static inline Bits16 LoadBits(const std::byte* p) {
