@@ -381,7 +381,7 @@ void ParseMixers(Fields& fields, ModelConfig& config) {
   config.linear_value_heads = fields.Int("linear_num_value_heads", 1, limits::kHeadsMax);
   config.linear_key_dim = fields.Int("linear_key_head_dim", 1, limits::kHeadDimMax);
   config.linear_value_dim = fields.Int("linear_value_head_dim", 1, limits::kHeadDimMax);
-  config.conv_kernel = fields.Int("linear_conv_kernel_dim", 1, limits::kConvKernelMax);
+  config.conv_kernel = fields.Int("linear_conv_kernel_dim", 2, limits::kConvKernelMax);
   fields.OnlyBool("attn_output_gate", true, "q_proj carries a gate in this family");
   fields.OnlyBool("attention_bias", false, "attention projections have no bias in this family");
   fields.OnlyString("output_gate_type", {"swish", "silu"});
