@@ -278,6 +278,14 @@ TEST_F(LoaderTest, FileCutAfterOpen_IsAnErrorNotACrash) {
               testing::AllOf(HasSubstr("model.safetensors: reading tensor w failed"), HasSubstr("it was longer when it was opened")));
 }
 
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kHasThreadSanitizer = true;
+#elif defined(__has_feature)
+constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool kHasThreadSanitizer = false;
+#endif
+
 size_t ResidentBytes() {
   size_t pages = 0;
   size_t resident = 0;
@@ -287,6 +295,7 @@ size_t ResidentBytes() {
 
 // While the checkpoint is still open, resident memory has grown by the packed bytes and not by the file too.
 TEST_F(LoaderTest, ResidentMemory_GrowsByThePackedBytesAlone) {
+  if (kHasThreadSanitizer) GTEST_SKIP() << "the thread sanitizer's shadow memory is resident too";
   constexpr int64_t kRows = 32768;
   tensors_.push_back({"w", "BF16", {kRows, 1024}, std::string(kRows * 1024 * 2, 'a')});
   ops::PackedWeight weight;
