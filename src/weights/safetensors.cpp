@@ -55,7 +55,7 @@ std::optional<DType> DTypeFromName(std::string_view name) {
 // ends the parse with one message. Fields the format does not name are skipped, whatever they hold.
 class SaxBase : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit SaxBase(std::string_view file) : file_(file) {}
+  SaxBase(std::string_view file, std::string_view part) : file_(file), part_(part) {}
   Error TakeError() { return std::move(error_); }
 
   bool start_object(size_t) final { return Open("an object"); }
@@ -71,7 +71,7 @@ class SaxBase : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t, const string_t&) final { return IsIgnored() || Unexpected("a fraction or too large a number"); }
   bool binary(binary_t&) final { return Unexpected("bytes"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) final {
-    return Refuse("the header is not JSON at its byte {}", position);
+    return Refuse("the {} is not JSON at its byte {}", part_, position);
   }
 
  protected:
@@ -99,7 +99,7 @@ class SaxBase : public nlohmann::json_sax<nlohmann::json> {
   bool IsIgnored() const { return skip_from_ != 0 || IsUnknownField(); }
 
   bool Open(std::string_view kind) {
-    if (++depth_ > limits::kJsonDepthMax) return Refuse("the header nests deeper than {} levels", limits::kJsonDepthMax);
+    if (++depth_ > limits::kJsonDepthMax) return Refuse("the {} nests deeper than {} levels", part_, limits::kJsonDepthMax);
     if (skip_from_ != 0) return true;
     switch (OnOpen(kind)) {
       case Kind::kWanted: return true;
@@ -118,6 +118,7 @@ class SaxBase : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string_view file_;
+  std::string_view part_;  // of the file: "header" or "index"
   Error error_{Errc::kCorrupt, {}, {}};
   int32_t depth_ = 0;
   int32_t skip_from_ = 0;  // depth of the outermost skipped object or array; 0: none
@@ -132,7 +133,7 @@ bool IsCleanName(std::string_view name) {
 //  depth 1                 depth 2                   depth 3
 class HeaderSax final : public SaxBase {
  public:
-  using SaxBase::SaxBase;
+  explicit HeaderSax(std::string_view file) : SaxBase(file, "header") {}
   std::vector<TensorEntry> TakeTensors() { return std::move(tensors_); }
 
  private:
@@ -223,7 +224,7 @@ class HeaderSax final : public SaxBase {
 // {"metadata": {...}, "weight_map": {"name": "model-00001-of-00002.safetensors", ...}}
 class IndexSax final : public SaxBase {
  public:
-  using SaxBase::SaxBase;
+  explicit IndexSax(std::string_view file) : SaxBase(file, "index") {}
   SafetensorsIndex TakeIndex() { return std::move(index_); }
   bool has_map() const { return has_map_; }
 

@@ -199,7 +199,7 @@ TEST(SafetensorsIndex, WrongContent_Refused) {
     const auto index = ParseSafetensorsIndex("i.json", json);
     return index ? "accepted" : index.error().message;
   };
-  EXPECT_THAT(refusal("{"), HasSubstr("i.json: the header is not JSON at its byte"));
+  EXPECT_THAT(refusal("{"), HasSubstr("i.json: the index is not JSON at its byte"));
   EXPECT_THAT(refusal("[]"), HasSubstr("where the weight_map is wanted"));
   EXPECT_THAT(refusal("{}"), HasSubstr("has no weight_map"));
   EXPECT_THAT(refusal(R"({"metadata":{"a":[1,2]},"x":3})"), HasSubstr("has no weight_map"));
