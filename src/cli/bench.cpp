@@ -52,22 +52,27 @@ Result<std::unique_ptr<BenchEngine>> BenchEngine::Create(const Options& options,
   return bench;
 }
 
-Result<void> BenchEngine::SubmitAll(std::span<const BenchRequest> requests, int32_t copies) {
+Result<void> BenchEngine::CheckLengths(std::span<const BenchRequest> requests) const {
   for (const BenchRequest& request : requests) {
-    const int64_t length = static_cast<int64_t>(request.prompt.size()) + request.output_len;
-    if (length > assembly_.plan.max_model_len) {
-      return Fail(Errc::kInvalidArgument, "a request of {} + {} tokens is longer than the context of {}; raise --max-model-len",
-                  request.prompt.size(), request.output_len, assembly_.plan.max_model_len);
-    }
-    for (int32_t copy = 0; copy < copies; ++copy) {
-      engine::Request submitted;
-      submitted.id = next_id_++;
-      submitted.prompt = request.prompt;
-      submitted.sampling.ignore_eos = true;
-      submitted.sampling.max_tokens = request.output_len;
-      submitted.arrival = Clock::now();
-      AVOCET_TRY_VOID(engine_->Submit(std::move(submitted)));
-    }
+    if (static_cast<int64_t>(request.prompt.size()) + request.output_len <= assembly_.plan.max_model_len) continue;
+    return Fail(Errc::kInvalidArgument, "a request of {} + {} tokens is longer than the context of {}; raise --max-model-len",
+                request.prompt.size(), request.output_len, assembly_.plan.max_model_len);
+  }
+  return {};
+}
+
+Result<void> BenchEngine::SubmitSome(std::span<const BenchRequest> requests, int32_t copies, size_t* next) {
+  for (const size_t end = requests.size() * static_cast<size_t>(copies); *next < end; ++*next) {
+    const BenchRequest& request = requests[*next / static_cast<size_t>(copies)];
+    engine::Request submitted;
+    submitted.id = next_id_++;
+    submitted.prompt = request.prompt;
+    submitted.sampling.ignore_eos = true;
+    submitted.sampling.max_tokens = request.output_len;
+    submitted.arrival = Clock::now();
+    const Result<void> taken = engine_->Submit(std::move(submitted));
+    if (!taken && taken.error().code == Errc::kResourceExhausted && *next > 0) return {};
+    AVOCET_TRY_VOID(taken);
   }
   return {};
 }
@@ -81,9 +86,11 @@ Result<BenchRun> BenchEngine::Run(std::span<const BenchRequest> requests, int32_
   double steps_seconds = 0;
   int64_t num_steps = 0;
 
+  AVOCET_TRY_VOID(CheckLengths(requests));
   const Clock::time_point start = Clock::now();
-  AVOCET_TRY_VOID(SubmitAll(requests, copies));
+  size_t next = 0;
   for (size_t left = requests.size() * static_cast<size_t>(copies); left > 0;) {
+    AVOCET_TRY_VOID(SubmitSome(requests, copies, &next));
     for (const engine::RequestEvent& event : events_.Take(kPatience)) {
       counts[event.id] += static_cast<int64_t>(event.tokens.size());
       if (keeps_tokens) {

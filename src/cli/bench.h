@@ -43,7 +43,9 @@ class BenchEngine {
 
  private:
   BenchEngine(const Options& options, const Assembly& assembly) : options_(options), assembly_(assembly) {}
-  Result<void> SubmitAll(std::span<const BenchRequest> requests, int32_t copies);
+  Result<void> CheckLengths(std::span<const BenchRequest> requests) const;
+  // From number `*next` on, until all are submitted or the engine's mailbox is full.
+  Result<void> SubmitSome(std::span<const BenchRequest> requests, int32_t copies, size_t* next);
 
   const Options& options_;
   const Assembly& assembly_;

@@ -35,10 +35,16 @@ struct Roof {
   double share = 0;  // of the roof that a decode step reached
 };
 
-Roof CompareWithRoof(const Options& options, Assembly& assembly, double step_seconds) {
-  Roof roof;
+// Of the weights themselves, by the same workers.
+double ReadRate(Assembly& assembly) {
+  double rate = 0;
   const device::Arena& arena = assembly.model->weights().arena;
-  std::thread([&] { roof.read_gb_per_s = MeasureReadRate({arena.data(), arena.used_bytes()}, *assembly.pool); }).join();
+  std::thread([&] { rate = MeasureReadRate({arena.data(), arena.used_bytes()}, *assembly.pool); }).join();
+  return rate;
+}
+
+Roof CompareWithRoof(const Options& options, const Assembly& assembly, double read_gb_per_s, double step_seconds) {
+  Roof roof{.read_gb_per_s = read_gb_per_s};
   const int32_t batch = std::min(options.batch_size * options.n, assembly.plan.max_num_seqs);
   const double context = options.input_len.value_or(kDefaultInputLen) + options.output_len.value_or(kDefaultOutputLen) / 2.0;
   roof.step_bytes = DecodeStepBytes(assembly, batch, context);
@@ -46,7 +52,7 @@ Roof CompareWithRoof(const Options& options, Assembly& assembly, double step_sec
   return roof;
 }
 
-Result<void> Report(const Options& options, Assembly& assembly, const std::vector<double>& latencies, double step_seconds) {
+Result<void> Report(const Options& options, const std::vector<double>& latencies, const Roof& roof, double step_seconds) {
   const auto count = static_cast<double>(latencies.size());
   const double mean = std::accumulate(latencies.begin(), latencies.end(), 0.0) / count;
   const double square = std::accumulate(latencies.begin(), latencies.end(), 0.0,
@@ -58,7 +64,6 @@ Result<void> Report(const Options& options, Assembly& assembly, const std::vecto
     fmt::print("{}% percentile latency: {} seconds\n", percentage, value);
     percentiles[fmt::format("{}", percentage)] = value;
   }
-  const Roof roof = CompareWithRoof(options, assembly, step_seconds);
   fmt::print("Decode step: {:.3f} ms, {:.1f}% of the read roof ({} per step at {:.1f} GB/s)\n", step_seconds * 1e3, roof.share * 100,
              FormatBytes(static_cast<size_t>(roof.step_bytes)), roof.read_gb_per_s);
   if (options.output_json.empty()) return {};
@@ -80,6 +85,7 @@ Result<void> Run(const CommandLine& line, const Environment& environment) {
   AVOCET_TRY(const std::unique_ptr<Assembly> assembly, AssembleForBench(line, options, environment));
   std::vector<double> latencies;
   double steps_seconds = 0;
+  const double rate_before = ReadRate(*assembly);
   {
     AVOCET_TRY(const std::unique_ptr<BenchEngine> bench, BenchEngine::Create(options, *assembly));
     const std::vector<BenchRequest> requests = RandomBatch(options, EngineOptionsFor(options, *assembly).vocab_size);
@@ -91,7 +97,10 @@ Result<void> Run(const CommandLine& line, const Environment& environment) {
       steps_seconds += run.decode_step_seconds;
     }
   }
-  return Report(options, *assembly, latencies, steps_seconds / options.num_iters);
+  // Before and after, because other processes come and go.
+  const double rate = std::max(rate_before, ReadRate(*assembly));
+  const double step_seconds = steps_seconds / options.num_iters;
+  return Report(options, latencies, CompareWithRoof(options, *assembly, rate, step_seconds), step_seconds);
 }
 
 }  // namespace

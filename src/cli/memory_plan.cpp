@@ -10,7 +10,7 @@ namespace avocet::cli {
 namespace {
 
 // Rows whose logits may be wanted in one step beyond one per sequence: prompt_logprobs asks for every row of a chunk.
-constexpr int32_t kLogitRowsMin = 64;
+constexpr int32_t kScoringRows = 64;
 // Of the cache memory, for states when max_num_seqs is not given: the other half is for what the sequences have to say.
 constexpr size_t kStatesShare = 2;
 
@@ -85,7 +85,7 @@ class Planner {
       rows = static_cast<int32_t>(rows_max);
     }
     plan_.max_num_batched_tokens = rows;
-    plan_.max_logit_rows = std::min(rows, std::max(plan_.max_num_seqs, kLogitRowsMin));
+    plan_.max_logit_rows = std::min(rows, plan_.max_num_seqs + kScoringRows);
     plan_.workspace_bytes = needs_.workspace_bytes(rows, plan_.max_logit_rows, plan_.max_model_len);
     return {};
   }

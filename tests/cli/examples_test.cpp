@@ -99,7 +99,7 @@ TEST_P(Examples, Environment_DoesNotShrinkThePool) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, Examples, testing::Values("low_latency.sh", "high_throughput.sh"),
-                         [](const auto& info) { return info.param.substr(0, info.param.size() - 3); });
+                         [](const auto& profile) { return profile.param.substr(0, profile.param.size() - 3); });
 
 }  // namespace
 }  // namespace avocet::cli

@@ -47,6 +47,12 @@ TEST(Help, Flag_InAnySpelling) {
   EXPECT_THAT(CommandHelp(Command::kServe, "environment"), HasSubstr("VLLM_CPU_KVCACHE_SPACE"));
 }
 
+TEST(Help, SharedAlias_StandsAtTheFlagThatHasIt) {
+  EXPECT_THAT(CommandHelp(Command::kChat, "all"), HasSubstr("--quick, -q"));
+  EXPECT_THAT(CommandHelp(Command::kChat, "all"), Not(HasSubstr("--quantization, -q")));
+  EXPECT_THAT(CommandHelp(Command::kServe, "all"), HasSubstr("--quantization, -q"));
+}
+
 TEST(Help, UnknownTopic_SaysSo) {
   for (const char* topic : {"zzz", "-", "--", "\x1b[31m", "="})
     EXPECT_THAT(CommandHelp(Command::kServe, topic), HasSubstr("No flag or group")) << topic;
