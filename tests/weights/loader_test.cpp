@@ -260,13 +260,13 @@ TEST_F(LoaderTest, RowsUsedTwiceOrNever_Refused) {
   EXPECT_THAT(RefusalOfLoad(), HasSubstr("tensor w is not used exactly once"));
 }
 
-TEST_F(LoaderTest, ArenaAfterLoad_IsSealed) {
+TEST_F(LoaderTest, Mem2_ArenaAfterLoad_IsSealed) {
   Add("v", "F32", {4}, Values(4, 1));
   std::span<const float> v;
   const std::array<int64_t, 1> shape = {4};
   ASSERT_TRUE(Open().AddVector("v", shape, VectorTransform::kNone, &v));
   const device::Arena arena = Load();
-  EXPECT_DEATH(const_cast<float&>(v[0]) = 1.0f, "");  // MEM-2
+  EXPECT_DEATH(const_cast<float&>(v[0]) = 1.0f, "");
 }
 
 TEST_F(LoaderTest, FileCutAfterOpen_IsAnErrorNotACrash) {
