@@ -1,0 +1,353 @@
+#include "server/api_handler.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/printable.h"
+
+namespace avocet::server {
+
+namespace {
+
+constexpr std::string_view kJsonType = "application/json";
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+std::string RandomHex() {
+  std::array<unsigned char, 16> bytes{};
+  CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, "the system's random source failed");
+  std::string hex;
+  for (const unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+std::array<unsigned char, 32> Hash(std::string_view text) {
+  std::array<unsigned char, 32> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  return digest;
+}
+
+// A client's id goes into headers, bodies and the log: short and printable, or not at all.
+bool IsUsableId(std::string_view id) {
+  return !id.empty() && id.size() <= limits::kRequestIdBytesMax &&
+         std::ranges::all_of(id, [](char c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; });
+}
+
+bool IsGuarded(std::string_view path) {
+  return path.starts_with("/v1") || path.starts_with("/v2") || path.starts_with("/inference");
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+void Respond(HttpExchange& exchange, const ApiError& error) {
+  exchange.Respond(error.status, kJsonType, ErrorBody(error));
+}
+
+}  // namespace
+
+struct ApiHandler::Route {
+  enum class Methods : uint8_t { kGet, kPost, kGetAndPost };
+
+  std::string_view path;
+  Methods methods;
+  Method method;
+
+  std::string_view MethodList() const { return methods == Methods::kGet ? "GET" : methods == Methods::kPost ? "POST" : "GET, POST"; }
+  bool Allows(std::string_view name) const {
+    return (methods != Methods::kPost && (name == "GET" || name == "HEAD")) || (methods != Methods::kGet && name == "POST");
+  }
+};
+
+std::span<const ApiHandler::Route> ApiHandler::Routes() {
+  using enum Route::Methods;
+  static constexpr auto kRoutes = std::to_array<Route>({
+      {"/health", kGet, &ApiHandler::Health},
+      {"/ping", kGetAndPost, &ApiHandler::Health},
+      {"/version", kGet, &ApiHandler::Version},
+      {"/metrics", kGet, &ApiHandler::ShowMetrics},
+      {"/load", kGet, &ApiHandler::Load},
+      {"/v1/models", kGet, &ApiHandler::Models},
+      {"/v1/models/{name}", kGet, &ApiHandler::OneModel},
+      {"/v1/completions", kPost, &ApiHandler::Completions},
+      {"/v1/chat/completions", kPost, &ApiHandler::ChatCompletions},
+      {"/tokenize", kPost, &ApiHandler::Tokenize},
+      {"/detokenize", kPost, &ApiHandler::Detokenize},
+  });
+  return kRoutes;
+}
+
+const ApiHandler::Route* ApiHandler::FindRoute(std::string_view path) {
+  if (path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix)) path = "/v1/models/{name}";
+  const std::span<const Route> routes = Routes();
+  const auto found = std::ranges::find(routes, path, &Route::path);
+  return found == routes.end() ? nullptr : &*found;
+}
+
+ApiHandler::ApiHandler(const ServerParts& parts, const Preparer& preparer, std::vector<std::unique_ptr<ActiveRequests>>& active)
+    : parts_(parts), preparer_(preparer), active_(active) {
+  for (const std::string& key : parts.options->api_keys) key_hashes_.push_back(Hash(key));
+}
+
+std::string_view ApiHandler::WithoutRootPath(std::string_view path) const {
+  const std::string_view root = parts_.options->root_path;
+  if (!root.empty() && path.starts_with(root)) {
+    const std::string_view rest = path.substr(root.size());
+    if (rest.empty() || rest.front() == '/') path = rest.empty() ? "/" : rest;
+  }
+  if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return path;
+}
+
+bool ApiHandler::IsAuthorized(const HttpRequest& request, std::string_view path) const {
+  if (key_hashes_.empty() || !IsGuarded(path)) return true;
+  const std::string_view header = request.Header("authorization");
+  const size_t space = header.find(' ');
+  if (space == std::string_view::npos || Lower(header.substr(0, space)) != "bearer") return false;
+  const auto hash = Hash(header.substr(space + 1));
+  int matches = 0;  // every key is compared, whatever the outcome
+  for (const auto& key : key_hashes_) matches |= CRYPTO_memcmp(key.data(), hash.data(), hash.size()) == 0 ? 1 : 0;
+  return matches != 0;
+}
+
+void ApiHandler::AddCorsHeaders(const HttpRequest& request, HttpExchange& exchange) const {
+  const CorsOptions& cors = parts_.options->cors;
+  const std::string_view origin = request.Header("origin");
+  if (origin.empty() || cors.allowed_origins.empty()) return;
+  const bool allows_any = std::ranges::find(cors.allowed_origins, "*") != cors.allowed_origins.end();
+  if (!allows_any && std::ranges::find(cors.allowed_origins, origin) == cors.allowed_origins.end()) return;
+  // With credentials the browser wants the origin itself.
+  exchange.AddHeader("access-control-allow-origin", allows_any && !cors.allow_credentials ? "*" : std::string(origin));
+  exchange.AddHeader("vary", "origin");
+  if (cors.allow_credentials) exchange.AddHeader("access-control-allow-credentials", "true");
+}
+
+void ApiHandler::AnswerOptions(const HttpRequest& request, const Route& route, HttpExchange& exchange) const {
+  const CorsOptions& cors = parts_.options->cors;
+  const bool is_preflight = !request.Header("origin").empty() && !request.Header("access-control-request-method").empty();
+  if (is_preflight && !cors.allowed_origins.empty()) {
+    const auto list = [](const std::vector<std::string>& allowed, std::string_view if_any) {
+      const bool allows_any = std::ranges::find(allowed, "*") != allowed.end();
+      return allows_any ? std::string(if_any) : fmt::format("{}", fmt::join(allowed, ", "));
+    };
+    exchange.AddHeader("access-control-allow-methods", list(cors.allowed_methods, "GET, POST, HEAD, OPTIONS"));
+    exchange.AddHeader("access-control-allow-headers", list(cors.allowed_headers, request.Header("access-control-request-headers")));
+    exchange.AddHeader("access-control-max-age", "600");
+  } else {
+    exchange.AddHeader("allow", fmt::format("{}, OPTIONS", route.MethodList()));
+  }
+  exchange.Respond(204, "", "");
+}
+
+void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  Call call{std::move(request), {}, std::move(exchange), {}};
+  call.path = std::string(WithoutRootPath(call.request.path));
+  HttpExchange& answer = *call.exchange;
+  AddCorsHeaders(call.request, answer);
+  const std::string_view given_id = call.request.Header("x-request-id");
+  const bool has_id = IsUsableId(given_id);
+  if (has_id) call.request_id = given_id;
+  if (parts_.options->enable_request_id_headers) answer.AddHeader("x-request-id", has_id ? call.request_id : RandomHex());
+
+  const Route* route = FindRoute(call.path);
+  const std::string& method = call.request.method;
+  if (route == nullptr) {
+    Respond(answer, {404, {}, fmt::format("there is no {}", Printable(call.path)), {}});
+  } else if (method == "OPTIONS") {
+    AnswerOptions(call.request, *route, answer);
+  } else if (!IsAuthorized(call.request, call.path)) {
+    answer.AddHeader("www-authenticate", "Bearer");
+    answer.Respond(401, kJsonType, R"({"error":"Unauthorized"})");
+  } else if (!route->Allows(method)) {
+    answer.AddHeader("allow", fmt::format("{}, OPTIONS", route->MethodList()));
+    Respond(answer, {405, {}, fmt::format("{} is for {}", route->path, route->MethodList()), {}});
+  } else {
+    (this->*route->method)(std::move(call));
+  }
+}
+
+void ApiHandler::Answered(const HttpRequest& head, int status) const {
+  const ServerOptions& options = *parts_.options;
+  const std::string_view path = WithoutRootPath(head.path);
+  const Route* route = FindRoute(path);
+  const double seconds = std::chrono::duration<double>(Clock::now() - head.arrival).count();
+  parts_.metrics->ObserveHttp(route == nullptr ? "other" : std::string_view(head.method), route == nullptr ? "none" : route->path, status,
+                              seconds);
+  if (!options.access_log || std::ranges::find(options.access_log_skips, path) != options.access_log_skips.end()) return;
+  LogInfo("{} - \"{} {}\" {} {}", head.peer, Printable(head.method), Printable(head.path), status, ReasonPhrase(status));
+}
+
+std::vector<std::string> ApiHandler::RouteList() {
+  std::vector<std::string> list;
+  for (const Route& route : Routes()) {
+    list.push_back(fmt::format("{} {}{}", route.MethodList(), route.path, IsGuarded(route.path) ? " (needs the key)" : ""));
+  }
+  return list;
+}
+
+void ApiHandler::Health(Call call) {
+  if (is_draining_ || !parts_.backend->is_healthy()) {
+    Respond(*call.exchange, {503, {}, is_draining_ ? "the server is shutting down" : "the engine does not run", {}});
+  } else {
+    call.exchange->Respond(200, "", "");
+  }
+}
+
+void ApiHandler::Version(Call call) {
+  call.exchange->Respond(200, kJsonType, DumpJson(Json{{"version", AVOCET_VERSION}}));
+}
+
+void ApiHandler::ShowMetrics(Call call) {
+  const bool has_stats = parts_.options->log_stats;
+  call.exchange->Respond(200, "text/plain; version=0.0.4; charset=utf-8",
+                         parts_.metrics->Serialize(has_stats ? std::optional(parts_.backend->stats()) : std::nullopt));
+}
+
+void ApiHandler::Load(Call call) {
+  int64_t num_active = 0;
+  if (parts_.options->enable_load_tracking) {
+    for (const auto& active : active_) num_active += active->num_active();
+  }
+  call.exchange->Respond(200, kJsonType, DumpJson(Json{{"server_load", num_active}}));
+}
+
+Json ApiHandler::ModelCard(const std::string& name) const {
+  const int64_t now = static_cast<int64_t>(std::time(nullptr));
+  Json permission = Json::object({{"id", "modelperm-" + RandomHex()},
+                                  {"object", "model_permission"},
+                                  {"created", now},
+                                  {"allow_create_engine", false},
+                                  {"allow_sampling", true},
+                                  {"allow_logprobs", true},
+                                  {"allow_search_indices", false},
+                                  {"allow_view", true},
+                                  {"allow_fine_tuning", false},
+                                  {"organization", "*"},
+                                  {"group", nullptr},
+                                  {"is_blocking", false}});
+  return Json::object({{"id", name},
+                       {"object", "model"},
+                       {"created", now},
+                       {"owned_by", "vllm"},  // clients and benchmarks compare with it
+                       {"root", parts_.options->model_root},
+                       {"parent", nullptr},
+                       {"max_model_len", parts_.options->max_model_len},
+                       {"permission", Json::array({std::move(permission)})}});
+}
+
+void ApiHandler::Models(Call call) {
+  Json cards = Json::array();
+  for (const std::string& name : parts_.options->served_model_names) cards.push_back(ModelCard(name));
+  call.exchange->Respond(200, kJsonType, DumpJson(Json::object({{"object", "list"}, {"data", std::move(cards)}})));
+}
+
+void ApiHandler::OneModel(Call call) {
+  const std::string name = call.path.substr(kModelPrefix.size());
+  if (auto known = CheckModelName(name, *parts_.options); !known) {
+    Respond(*call.exchange, known.error());
+  } else {
+    call.exchange->Respond(200, kJsonType, DumpJson(ModelCard(name)));
+  }
+}
+
+void ApiHandler::Completions(Call call) {
+  Generate(std::move(call), &Preparer::PrepareCompletion);
+}
+void ApiHandler::ChatCompletions(Call call) {
+  Generate(std::move(call), &Preparer::PrepareChat);
+}
+void ApiHandler::Tokenize(Call call) {
+  AnswerFromBody(std::move(call), &Preparer::Tokenize);
+}
+void ApiHandler::Detokenize(Call call) {
+  AnswerFromBody(std::move(call), &Preparer::Detokenize);
+}
+
+ApiResult<Json> ApiHandler::ParseBody(const HttpRequest& request) {
+  std::string type = Lower(request.Header("content-type"));
+  type.resize(std::min(type.find(';'), type.size()));
+  type.resize(type.find_last_not_of(" \t") + 1);
+  auto body = type == kJsonType
+                  ? ParseJson(request.body, "the body")
+                  : Result<Json>(Fail(Errc::kInvalidArgument, "content-type \"{}\" is not application/json", Printable(type)));
+  if (body.has_value()) return *std::move(body);
+  return std::unexpected(ApiError{400, std::string(kSchemaErrorType), std::move(body).error().message, {}});
+}
+
+ApiResult<PreparedRequest> ApiHandler::ParseAndPrepare(const HttpRequest& request, Prepare prepare) const {
+  AVOCET_TRY(const Json body, ParseBody(request));
+  return (preparer_.*prepare)(body);
+}
+
+void ApiHandler::RunJob(size_t body_bytes, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job) {
+  if (body_bytes < limits::kHelperBodyBytesMin) {
+    job()();
+    return;
+  }
+  if (!parts_.helpers->Post([exchange, job = std::move(job)]() mutable { exchange->Post(job()); })) {
+    Respond(*exchange, {503, {}, "too many long requests wait to be read; try again later", {}});
+  }
+}
+
+void ApiHandler::Generate(Call call, Prepare prepare) {
+  if (is_draining_) {
+    Respond(*call.exchange, {503, {}, "the server is shutting down", {}});
+    return;
+  }
+  const std::shared_ptr<HttpExchange> exchange = call.exchange;
+  const size_t body_bytes = call.request.body.size();
+  RunJob(body_bytes, exchange, [this, call = std::move(call), prepare]() mutable -> Task {
+    ApiResult<PreparedRequest> prepared = ParseAndPrepare(call.request, prepare);
+    return [this, exchange = std::move(call.exchange), prepared = std::move(prepared), request_id = std::move(call.request_id),
+            arrival = call.request.arrival]() mutable {
+      if (!exchange->is_open()) return;
+      if (!prepared.has_value()) {
+        Respond(*exchange, prepared.error());
+        return;
+      }
+      if (request_id.empty()) request_id = IsUsableId(prepared->fields.request_id) ? prepared->fields.request_id : RandomHex();
+      LogRequest(*prepared, request_id);
+      ActiveRequests& active = *active_[static_cast<size_t>(exchange->io_thread())];
+      active.Start(std::make_unique<PreparedRequest>(*std::move(prepared)), std::move(request_id), arrival, exchange);
+    };
+  });
+}
+
+void ApiHandler::AnswerFromBody(Call call, Answer answer) {
+  const std::shared_ptr<HttpExchange> exchange = call.exchange;
+  const size_t body_bytes = call.request.body.size();
+  RunJob(body_bytes, exchange, [this, call = std::move(call), answer]() mutable -> Task {
+    ApiResult<Json> result = ParseBody(call.request);
+    if (result.has_value()) result = (preparer_.*answer)(*result);
+    return [exchange = std::move(call.exchange), status = result.has_value() ? 200 : result.error().status,
+            body = result.has_value() ? DumpJson(*result) : ErrorBody(result.error())]() mutable {
+      exchange->Respond(status, kJsonType, std::move(body));
+    };
+  });
+}
+
+void ApiHandler::LogRequest(const PreparedRequest& request, std::string_view id) const {
+  const ServerOptions& options = *parts_.options;
+  if (!options.log_requests) return;
+  const PreparedPrompt& prompt = request.prompts.front();
+  const engine::SamplingParams& sampling = request.sampling;
+  LogInfo(
+      "Received request {}: prompt: \"{}\", {} tokens{}, n: {}, temperature: {}, top_p: {}, top_k: {}, min_p: {}, max_tokens: {}, stream: "
+      "{}",
+      id, Printable(prompt.text, options.log_text_bytes_max.value_or(prompt.text.size())), prompt.ids.size(),
+      request.prompts.size() > 1 ? fmt::format(" (and {} prompts more)", request.prompts.size() - 1) : std::string(), request.fields.n,
+      sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p, prompt.max_tokens, request.fields.is_stream);
+}
+
+}  // namespace avocet::server

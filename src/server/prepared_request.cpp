@@ -1,0 +1,241 @@
+#include "server/prepared_request.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace avocet::server {
+
+namespace {
+
+constexpr int32_t kCompletionMaxTokens = 16;  // of /v1/completions when the request does not say
+// Normalisation (NFC) can compose three characters of three bytes into one; a text may have this many times the bytes of its tokens.
+constexpr size_t kNormalizationShrinkMax = 4;
+
+std::string JoinParts(const Json& parts) {
+  std::string text;
+  for (const Json& part : parts) text += part.at("text").get_ref<const std::string&>();
+  return text;
+}
+
+// Message content in the form that the template reads.
+void FormatContent(Json& messages, ContentFormat format) {
+  for (Json& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end()) continue;
+    if (format == ContentFormat::kString && content->is_array()) *content = JoinParts(*content);
+    if (format == ContentFormat::kParts && content->is_string()) {
+      *content = Json::array({Json::object({{"type", "text"}, {"text", *content}})});
+    }
+  }
+}
+
+std::string TextOfContent(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  return content->is_array() ? JoinParts(*content) : std::string();
+}
+
+void Truncate(std::vector<int32_t>& ids, size_t keep, TruncationSide side) {
+  if (ids.size() <= keep) return;
+  if (side == TruncationSide::kRight) {
+    ids.resize(keep);
+  } else {
+    ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(keep));
+  }
+}
+
+}  // namespace
+
+Preparer::Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                   std::optional<tokenizer::ChatTemplate> chat_template)
+    : options_(options), tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {}
+
+ApiResult<std::vector<int32_t>> Preparer::Encode(std::string_view text) const {
+  if (tokenizer_ == nullptr)
+    return Refuse(400, "prompt", "this server has no tokenizer (--skip-tokenizer-init): send token ids to /v1/completions");
+  return tokenizer_->Encode(text);
+}
+
+ApiResult<std::string> Preparer::Render(const ChatInput& input) const {
+  if (tokenizer_ == nullptr)
+    return Refuse(400, "messages", "this server has no tokenizer (--skip-tokenizer-init): send token ids to /v1/completions");
+  std::optional<tokenizer::ChatTemplate> own;
+  if (input.chat_template.has_value()) {
+    auto parsed = tokenizer::ChatTemplate::Parse(*input.chat_template, "chat_template");
+    if (!parsed) return Refuse(400, "chat_template", "{}", parsed.error().message);
+    own = *std::move(parsed);
+  } else if (!chat_template_.has_value()) {
+    return Refuse(400, "messages", "the model has no chat template; give one with --chat-template, or use /v1/completions");
+  }
+  const tokenizer::ChatTemplate& chat_template = own.has_value() ? *own : *chat_template_;
+
+  tokenizer::ChatRender render;
+  render.messages = input.messages;
+  ContentFormat format = options_.content_format;
+  if (format == ContentFormat::kAuto && !chat_template.wants_content_parts()) format = ContentFormat::kString;
+  FormatContent(render.messages, format);
+  render.tools = input.tools;
+  render.add_generation_prompt = input.add_generation_prompt;
+  render.continue_final_message = input.continue_final_message;
+  render.kwargs = options_.chat_template_kwargs;
+  render.kwargs.update(input.kwargs);
+  render.eos_token = tokenizer_->eos_token();
+  render.pad_token = tokenizer_->pad_token();
+  render.bos_token = tokenizer_->bos_token();
+  auto text = tokenizer::RenderChat(chat_template, render);
+  if (!text) {
+    ApiError error = ToApiError(text.error());
+    if (error.param.empty()) error.param = "messages";
+    return std::unexpected(std::move(error));
+  }
+  if (text->empty()) return Refuse(400, "messages", "the conversation renders to an empty prompt");
+  return *std::move(text);
+}
+
+// Rejects what cannot fit before spending time on it.
+ApiResult<void> Preparer::CheckTextLength(std::string_view text, const SamplingFields& fields) const {
+  if (tokenizer_ == nullptr || fields.truncate_prompt_tokens.has_value()) return {};
+  const size_t bytes_max =
+      static_cast<size_t>(options_.max_model_len) * static_cast<size_t>(tokenizer_->max_token_bytes()) * kNormalizationShrinkMax;
+  if (text.size() <= bytes_max) return {};
+  return Refuse(
+      400, "input_text",
+      "the model's maximum context length is {} tokens, which cannot hold the {} bytes of the prompt; reduce the length of the input",
+      options_.max_model_len, text.size());
+}
+
+ApiResult<PreparedPrompt> Preparer::PreparePrompt(std::string text, std::vector<int32_t> ids, const SamplingFields& fields,
+                                                  AnswerKind kind) const {
+  const int64_t length_max = options_.max_model_len;
+  const int64_t wanted = std::max<int64_t>(fields.max_tokens.value_or(1), 1);
+  if (fields.truncate_prompt_tokens.has_value()) {
+    const int64_t keep = *fields.truncate_prompt_tokens == -1 ? std::max<int64_t>(length_max - wanted, 1) : *fields.truncate_prompt_tokens;
+    Truncate(ids, static_cast<size_t>(keep), fields.truncation_side);
+  }
+  const int64_t num_prompt = static_cast<int64_t>(ids.size());
+  if (num_prompt == 0) return Refuse(400, "prompt", "a prompt is empty: it has no tokens");
+  if (num_prompt >= length_max) {
+    return Refuse(400, "input_tokens", "the model's maximum context length is {} tokens, the prompt has {}; reduce the length of the input",
+                  length_max, num_prompt);
+  }
+  if (fields.max_tokens.has_value() && num_prompt + wanted > length_max) {
+    return Refuse(
+        400, "input_tokens",
+        "the model's maximum context length is {} tokens, but {} output tokens were requested and the prompt has {}, {} in total; "
+        "reduce the length of the input or the requested output",
+        length_max, wanted, num_prompt, num_prompt + wanted);
+  }
+  int64_t max_tokens = length_max - num_prompt;
+  if (fields.max_tokens.has_value()) {
+    max_tokens = wanted;
+  } else if (kind == AnswerKind::kCompletion) {
+    max_tokens = std::min<int64_t>(max_tokens, kCompletionMaxTokens);
+  }
+  if (options_.sampling.max_new_tokens.has_value()) max_tokens = std::min<int64_t>(max_tokens, *options_.sampling.max_new_tokens);
+  if (max_tokens < fields.min_tokens) {
+    return Refuse(400, "min_tokens", "min_tokens {} is above the {} tokens that the answer may have", fields.min_tokens, max_tokens);
+  }
+  return PreparedPrompt{std::move(ids), std::move(text), static_cast<int32_t>(max_tokens)};
+}
+
+ApiResult<void> Preparer::CheckAllowedTokens(const SamplingFields& fields) const {
+  if (fields.allowed_token_ids.empty() || tokenizer_ == nullptr) return {};
+  if (std::ranges::any_of(fields.allowed_token_ids, [this](int32_t id) { return tokenizer_->HasToken(id); })) return {};
+  return Refuse(400, "allowed_token_ids", "none of the {} ids is a token", fields.allowed_token_ids.size());
+}
+
+void Preparer::FillShared(PreparedRequest& prepared) const {
+  const SamplingFields& fields = prepared.fields;
+  prepared.sampling = ResolveSampling(fields, options_, tokenizer_.get());
+  prepared.prompt_logprobs = fields.prompt_logprobs;
+  prepared.token_names = fields.return_tokens_as_token_ids ? TokenNames::kIds : TokenNames::kText;
+  prepared.text_rules.stops = StopSet(fields.stop);
+  prepared.text_rules.stop_text = fields.include_stop_str_in_output ? StopText::kKeep : StopText::kDrop;
+  prepared.text_rules.special = fields.skip_special_tokens ? tokenizer::SpecialTokens::kSkip : tokenizer::SpecialTokens::kKeep;
+  prepared.text_rules.min_tokens = fields.min_tokens;
+}
+
+ApiResult<PreparedRequest> Preparer::PrepareCompletion(const Json& body) const {
+  AVOCET_TRY(CompletionRequest request, ReadCompletionRequest(body, options_));
+  AVOCET_TRY_VOID(CheckAllowedTokens(request.sampling));
+  PreparedRequest prepared;
+  prepared.kind = AnswerKind::kCompletion;
+  prepared.fields = std::move(request.sampling);
+  prepared.logprobs = request.logprobs;
+  prepared.has_echo = request.has_echo;
+  prepared.has_no_output = prepared.fields.max_tokens == 0;
+  FillShared(prepared);
+  if (request.has_echo && request.logprobs.has_value()) {
+    prepared.prompt_logprobs = std::max(prepared.prompt_logprobs.value_or(0), *request.logprobs);
+  }
+  for (PromptInput& input : request.prompts) {
+    std::string text;
+    std::vector<int32_t> ids;
+    if (auto* given = std::get_if<std::string>(&input)) {
+      text = std::move(*given);
+      AVOCET_TRY_VOID(CheckTextLength(text, prepared.fields));
+      AVOCET_TRY(ids, Encode(text));
+    } else {
+      ids = std::move(std::get<std::vector<int32_t>>(input));
+    }
+    const size_t num_given = ids.size();
+    AVOCET_TRY(PreparedPrompt prompt, PreparePrompt(std::move(text), std::move(ids), prepared.fields, AnswerKind::kCompletion));
+    const bool needs_text = request.has_echo && (prompt.text.empty() || prompt.ids.size() != num_given);
+    if (needs_text && tokenizer_ != nullptr) prompt.text = tokenizer_->Decode(prompt.ids, prepared.text_rules.special);
+    prepared.prompts.push_back(std::move(prompt));
+  }
+  return prepared;
+}
+
+ApiResult<PreparedRequest> Preparer::PrepareChat(const Json& body) const {
+  AVOCET_TRY(ChatRequest request, ReadChatRequest(body, options_));
+  AVOCET_TRY_VOID(CheckAllowedTokens(request.sampling));
+  AVOCET_TRY(std::string text, Render(request.input));
+  AVOCET_TRY_VOID(CheckTextLength(text, request.sampling));
+  AVOCET_TRY(std::vector<int32_t> ids, Encode(text));
+  PreparedRequest prepared;
+  prepared.kind = AnswerKind::kChat;
+  AVOCET_TRY(PreparedPrompt prompt, PreparePrompt(std::move(text), std::move(ids), request.sampling, AnswerKind::kChat));
+  prepared.fields = std::move(request.sampling);
+  prepared.logprobs = request.logprobs;
+  FillShared(prepared);
+  const Json& last = request.input.messages.back();
+  prepared.role = request.input.add_generation_prompt ? options_.response_role : last.at("role").get<std::string>();
+  prepared.has_echo = request.has_echo && last.at("role") == prepared.role;
+  prepared.prompts.push_back(std::move(prompt));
+  if (prepared.has_echo) prepared.prompts.front().text = TextOfContent(last);
+  return prepared;
+}
+
+ApiResult<Json> Preparer::Tokenize(const Json& body) const {
+  AVOCET_TRY(TokenizeRequest request, ReadTokenizeRequest(body, options_));
+  std::string text;
+  if (auto* given = std::get_if<std::string>(&request.input)) {
+    text = std::move(*given);
+  } else {
+    AVOCET_TRY(text, Render(std::get<ChatInput>(request.input)));
+  }
+  AVOCET_TRY(const std::vector<int32_t> ids, Encode(text));
+  Json answer = Json::object();
+  answer["count"] = ids.size();
+  answer["max_model_len"] = options_.max_model_len;
+  answer["tokens"] = ids;
+  answer["token_strs"] = nullptr;
+  if (request.return_token_strs) {
+    Json strings = Json::array();
+    for (const int32_t id : ids) strings.push_back(tokenizer_->TokenString(id));
+    answer["token_strs"] = std::move(strings);
+  }
+  return answer;
+}
+
+ApiResult<Json> Preparer::Detokenize(const Json& body) const {
+  AVOCET_TRY(const DetokenizeRequest request, ReadDetokenizeRequest(body, options_));
+  if (tokenizer_ == nullptr) return Refuse(400, "tokens", "this server has no tokenizer (--skip-tokenizer-init)");
+  Json answer = Json::object();
+  answer["prompt"] = tokenizer_->Decode(request.tokens, tokenizer::SpecialTokens::kKeep);
+  return answer;
+}
+
+}  // namespace avocet::server

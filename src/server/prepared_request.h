@@ -1,0 +1,72 @@
+// A request made ready for the engine: text became tokens, defaults were filled in, every length was checked (serving.md 2.5).
+// Prepare is pure: any thread may run it, io threads for short bodies, helpers for long ones.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/api_error.h"
+#include "server/completion_stream.h"
+#include "server/logprob_format.h"
+#include "server/openai.h"
+#include "server/server_options.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace avocet::server {
+
+enum class AnswerKind : uint8_t { kChat, kCompletion };
+
+struct PreparedPrompt {
+  std::vector<int32_t> ids;
+  std::string text;        // for the echo and the log
+  int32_t max_tokens = 0;  // what fits behind it
+};
+
+struct PreparedRequest {
+  AnswerKind kind = AnswerKind::kCompletion;
+  SamplingFields fields;  // as asked for
+  std::vector<PreparedPrompt> prompts;
+  engine::SamplingParams sampling;         // of every sequence; seed and max_tokens are set one by one
+  std::optional<int32_t> logprobs;         // alternatives per token in the answer
+  std::optional<int32_t> prompt_logprobs;  // what the engine is asked for, also for the echo's sake
+  bool has_echo = false;
+  bool has_no_output = false;  // echo with max_tokens 0: only the prompt is of interest
+  TokenNames token_names = TokenNames::kText;
+  std::string role;  // of a chat answer
+  TextRules text_rules;
+
+  // Prompt `i / n`, sample `i % n`.
+  size_t num_sequences() const { return prompts.size() * static_cast<size_t>(fields.n); }
+};
+
+class Preparer {
+ public:
+  // options: borrowed. tokenizer: null with token ids only.
+  Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+           std::optional<tokenizer::ChatTemplate> chat_template);
+
+  ApiResult<PreparedRequest> PrepareCompletion(const Json& body) const;
+  ApiResult<PreparedRequest> PrepareChat(const Json& body) const;
+  ApiResult<Json> Tokenize(const Json& body) const;    // the answer of /tokenize
+  ApiResult<Json> Detokenize(const Json& body) const;  // the answer of /detokenize
+
+ private:
+  ApiResult<std::string> Render(const ChatInput& input) const;
+  ApiResult<std::vector<int32_t>> Encode(std::string_view text) const;
+  ApiResult<PreparedPrompt> PreparePrompt(std::string text, std::vector<int32_t> ids, const SamplingFields& fields, AnswerKind kind) const;
+  ApiResult<void> CheckTextLength(std::string_view text, const SamplingFields& fields) const;
+  void FillShared(PreparedRequest& prepared) const;
+  ApiResult<void> CheckAllowedTokens(const SamplingFields& fields) const;
+
+  const ServerOptions& options_;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  std::optional<tokenizer::ChatTemplate> chat_template_;
+};
+
+}  // namespace avocet::server
