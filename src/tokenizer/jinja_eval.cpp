@@ -138,7 +138,7 @@ Evaluator::Flow Evaluator::RunFor(const Statement& s) {
 }
 
 // One scope per iteration: what is set inside does not leak out.
-std::string Evaluator::RenderLoop(const Statement& s, const Value& iterable, const ScopePtr& scope, int32_t loop_depth, Flow* flow) {
+std::string Evaluator::RenderLoop(const Statement& s, const Value& iterable, ScopePtr scope, int32_t loop_depth, Flow* flow) {
   const Depth depth(*this);
   const ScopePtr outer = std::exchange(scope_, scope);
   auto loop = std::make_shared<LoopData>();

@@ -53,7 +53,7 @@ class Evaluator {
   Flow Run(const Block& block);
   Flow RunOne(const Statement& statement);
   Flow RunFor(const Statement& statement);
-  std::string RenderLoop(const Statement& statement, const Value& iterable, const ScopePtr& scope, int32_t depth, Flow* flow);
+  std::string RenderLoop(const Statement& statement, const Value& iterable, ScopePtr scope, int32_t depth, Flow* flow);
   std::string Capture(const Block& block);
   void Assign(const Expression& target, const Value& value);
   void SetVariable(const std::string& name, const Value& value);

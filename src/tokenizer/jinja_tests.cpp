@@ -57,7 +57,7 @@ TestFn FindTest(const std::string& name) {
       {"mapping", AVOCET_TEST(v.is_mapping())},
       {"sequence", AVOCET_TEST(v.is_string() || v.is_sequence() || v.is_mapping() || v.is_undefined())},
       {"iterable", AVOCET_TEST(v.is_string() || v.is_sequence() || v.is_mapping() || v.is_undefined() || v.is_loop())},
-      {"callable", AVOCET_TEST(v.is_callable() || v.is_loop())},
+      {"callable", AVOCET_TEST(v.is_callable() || v.is_loop() || v.is_undefined())},
       {"sameas", AVOCET_TEST(IsSame(v, Other(a)))},
       {"escaped", AVOCET_TEST(false)},
       {"odd", AVOCET_TEST(Integer(v) % 2 != 0)},
