@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -54,12 +55,16 @@ class Printer {
       is_dim_ = true;
       Write(piece.reasoning);
     }
-    if (piece.content.empty()) return;
-    const bool was_thinking = is_dim_;
-    Undim();
-    if (was_thinking) Write("\n");
-    Write(piece.content);
-    if (!piece.content.empty()) last_ = piece.content.back();
+    // The blank lines between thoughts and answer belong to the format, not to the answer.
+    std::string_view content = piece.content;
+    if (last_ == '\0') content.remove_prefix(std::min(content.find_first_not_of('\n'), content.size()));
+    if (content.empty()) return;
+    if (is_dim_) {
+      Undim();
+      Write("\n");
+    }
+    Write(content);
+    last_ = content.back();
   }
 
   void End() {
