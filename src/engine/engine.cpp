@@ -165,6 +165,7 @@ void Engine::Cancel(RequestId id) {
 void Engine::Drain(Clock::time_point deadline) {
   std::unique_lock lock(impl_->mutex);
   impl_->is_draining = true;
+  if (!impl_->thread.joinable()) return;  // never started: the destructor's business
   const auto is_idle = [this] { return impl_->is_asleep && impl_->submissions.empty(); };
   if (!impl_->is_idle.wait_until(lock, deadline, is_idle)) {
     impl_->must_abort = true;

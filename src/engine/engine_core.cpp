@@ -110,9 +110,9 @@ void EngineCore::Add(Request request, Clock::time_point now) {
   s.order = next_order_++;
   // Reserved once: a step appends without allocating (MEM-1).
   s.tokens.reserve(s.request.prompt.size() + static_cast<size_t>(s.request.sampling.max_tokens));
-  s.tokens = s.request.prompt;
-  s.tokens.reserve(s.request.prompt.size() + static_cast<size_t>(s.request.sampling.max_tokens));
+  s.tokens.assign(s.request.prompt.begin(), s.request.prompt.end());
   s.pages.reserve(static_cast<size_t>(cache_.PagesFor(s.num_prompt() + s.request.sampling.max_tokens)));
+  ReserveCounts(s);
   s.seed = s.request.sampling.seed ? *s.request.sampling.seed : options_.seed * 0x9e3779b97f4a7c15u + s.request.id;
   if (s.request.sampling.repetition_penalty != 1.0f) {
     s.prompt_ids = s.request.prompt;
@@ -210,7 +210,7 @@ void EngineCore::AddToken(Sequence& s, SampleResult& sample, Clock::time_point n
   token.id = sample.token;
   if (s.request.logprobs >= 0) token.logprobs = std::move(sample.logprobs);
   if (s.wants_prompt_logprobs() && !s.has_reported_prompt_logprobs) {
-    event.prompt_logprobs = s.prompt_logprobs;
+    event.prompt_logprobs = std::move(s.prompt_logprobs);
     s.has_reported_prompt_logprobs = true;
   }
   if (const auto reason = CheckStop(s, sample.token, event)) End(s, *reason, {});

@@ -39,17 +39,16 @@ float Repeated(float logit, float penalty) {
   return logit > 0 ? logit / penalty : logit * penalty;
 }
 
-bool HasGenerated(const Sequence& sequence, int32_t token) {
-  return std::ranges::find(sequence.generated_counts, token, &std::pair<int32_t, int32_t>::first) != sequence.generated_counts.end();
-}
-
+// Prompt ids and counts are both ascending: one merge over what occurs, whatever the size of the vocabulary.
 void Penalise(const Sequence& sequence, std::span<float> logits) {
   const SamplingParams& params = sequence.request.sampling;
-  if (params.repetition_penalty != 1.0f) {
-    for (int32_t token : sequence.prompt_ids) {
-      float& logit = logits[static_cast<size_t>(token)];
-      if (!HasGenerated(sequence, token)) logit = Repeated(logit, params.repetition_penalty);
-    }
+  auto generated = sequence.generated_counts.begin();
+  const auto generated_end = sequence.generated_counts.end();
+  for (int32_t token : sequence.prompt_ids) {  // those that were generated too have their turn below
+    while (generated != generated_end && generated->first < token) ++generated;
+    if (generated != generated_end && generated->first == token) continue;
+    float& logit = logits[static_cast<size_t>(token)];
+    logit = Repeated(logit, params.repetition_penalty);
   }
   for (const auto& [token, count] : sequence.generated_counts) {
     float& logit = logits[static_cast<size_t>(token)];
@@ -96,13 +95,18 @@ bool IsGreedy(const SamplingParams& params) {
   return params.temperature < kGreedyBelow;
 }
 
+void ReserveCounts(Sequence& sequence) {
+  if (HasPenalties(sequence.request.sampling)) sequence.generated_counts.reserve(static_cast<size_t>(sequence.request.sampling.max_tokens));
+}
+
 void CountGenerated(Sequence& sequence, int32_t token) {
   if (!HasPenalties(sequence.request.sampling)) return;
-  const auto found = std::ranges::find(sequence.generated_counts, token, &std::pair<int32_t, int32_t>::first);
-  if (found != sequence.generated_counts.end()) {
+  auto& counts = sequence.generated_counts;
+  const auto found = std::ranges::lower_bound(counts, token, {}, &std::pair<int32_t, int32_t>::first);
+  if (found != counts.end() && found->first == token) {
     ++found->second;
   } else {
-    sequence.generated_counts.emplace_back(token, 1);
+    counts.emplace(found, token, 1);
   }
 }
 

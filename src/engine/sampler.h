@@ -69,6 +69,8 @@ class Sampler {
 
 bool IsGreedy(const SamplingParams& params);
 
+// Room for the counts of all tokens that may be generated, so that counting allocates nothing (MEM-1).
+void ReserveCounts(Sequence& sequence);
 // Counts one more generated token; the sequence's penalties see it from the next position on.
 void CountGenerated(Sequence& sequence, int32_t token);
 

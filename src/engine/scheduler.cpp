@@ -73,7 +73,7 @@ bool Scheduler::PlanOne(Draft& draft, Sequence* sequence) {
   while (new_pages > draft.free_pages) {
     if (!Preempt(draft, sequence)) return false;
   }
-  AddEntry(draft, {sequence, rows, new_pages, 1 + NumScored(*sequence, sequence->num_computed, rows), false});
+  AddEntry(draft, {sequence, rows, new_pages, NumLogits(*sequence, sequence->num_computed, rows), false});
   return true;
 }
 
@@ -105,7 +105,7 @@ void Scheduler::PlanWaiting(Draft& draft) {
     if (rows == 0) return;
     const int32_t new_pages = cache_.PagesFor(rows);
     if (new_pages > draft.free_pages) return;
-    AddEntry(draft, {sequence, rows, new_pages, 1 + NumScored(*sequence, 0, rows), true});
+    AddEntry(draft, {sequence, rows, new_pages, NumLogits(*sequence, 0, rows), true});
     --draft.free_slots;
     ++num_running;
   }
@@ -113,7 +113,7 @@ void Scheduler::PlanWaiting(Draft& draft) {
 
 // Positions below this have been scored already (before a preemption), or need no score.
 int32_t Scheduler::FirstUnscored(const Sequence& sequence) const {
-  if (!sequence.wants_prompt_logprobs()) return sequence.num_prompt();
+  if (!sequence.wants_prompt_logprobs() || sequence.has_reported_prompt_logprobs) return sequence.num_prompt();
   // prompt_logprobs[p] scores token p and comes from the row of position p-1; entry 0 is there from the start.
   return std::max<int32_t>(static_cast<int32_t>(sequence.prompt_logprobs.size()) - 1, 0);
 }
@@ -124,6 +124,11 @@ int32_t Scheduler::NumScored(const Sequence& sequence, int32_t computed, int32_t
   return std::max(0, std::min(computed + rows, sequence.num_prompt() - 1) - first);
 }
 
+// Scored rows, and the last row if it is the one to sample from.
+int32_t Scheduler::NumLogits(const Sequence& sequence, int32_t computed, int32_t rows) const {
+  return NumScored(sequence, computed, rows) + static_cast<int32_t>(computed + rows == sequence.num_known());
+}
+
 void Scheduler::AddEntry(Draft& draft, const Entry& entry) {
   entries_.push_back(entry);
   draft.free_pages -= entry.new_pages;
@@ -131,14 +136,14 @@ void Scheduler::AddEntry(Draft& draft, const Entry& entry) {
   draft.logits_left -= entry.num_logits;
 }
 
-// As many as are missing, cut by the row budget, the chunk limit and the logit rows that scoring a prompt needs.
+// As many as are missing, cut by the row budget, the chunk limit and the logit rows that sampling and scoring need. The rows that
+// score stand at the end of a chunk, just before the one to sample from, so cutting one row saves one row of logits.
 int32_t Scheduler::RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const {
-  if (draft.logits_left < 1) return 0;
   int32_t rows = std::min(sequence.num_known() - computed, draft.rows_left);
   if (options_.long_prefill_token_threshold > 0) rows = std::min(rows, options_.long_prefill_token_threshold);
-  const int32_t scores = NumScored(sequence, computed, rows);
-  if (scores > draft.logits_left - 1) rows -= scores - (draft.logits_left - 1);
-  return std::max(rows, 0);
+  if (rows <= 0) return 0;
+  const int32_t excess = NumLogits(sequence, computed, rows) - draft.logits_left;
+  return std::max(0, rows - std::max(0, excess));
 }
 
 // Applies the decision: victims give back, entries get slots and pages.

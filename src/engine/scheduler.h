@@ -69,6 +69,7 @@ class Scheduler {
   int32_t RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const;
   int32_t FirstUnscored(const Sequence& sequence) const;
   int32_t NumScored(const Sequence& sequence, int32_t computed, int32_t rows) const;
+  int32_t NumLogits(const Sequence& sequence, int32_t computed, int32_t rows) const;
   void AddEntry(Draft& draft, const Entry& entry);
   void Commit(Draft& draft);
   void WritePlan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) const;

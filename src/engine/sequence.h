@@ -30,12 +30,12 @@ struct Sequence {
   std::vector<PageId> pages;
   SlotId slot = SlotId::kNone;
 
-  // For penalties: distinct prompt ids (kept only when repetition_penalty asks), distinct generated ids with their counts.
+  // For penalties, ascending by id: distinct prompt ids (kept only when repetition_penalty asks), generated ids with their counts.
   std::vector<int32_t> prompt_ids;
   std::vector<std::pair<int32_t, int32_t>> generated_counts;
   uint64_t seed = 0;
 
-  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // of positions scored so far; entry 0 is empty
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // of positions scored so far; entry 0 is empty; handed over once
   RequestTimes times;
   bool has_reported_prompt_logprobs = false;
 
