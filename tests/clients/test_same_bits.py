@@ -20,8 +20,8 @@ VARIANTS = {
     "page 16": ["--block-size", "16"],
     "page 128": ["--block-size", "128"],
     "priority": ["--scheduling-policy", "priority"],
-    # 40 pages of 16 tokens for 8 sequences that want about 20 each.
-    "preemption": ["--block-size", "16", "--num-gpu-blocks-override", "40", "--max-num-seqs", "8"],
+    # 22 pages of 16 tokens for 8 sequences that want up to 17 each.
+    "preemption": ["--max-model-len", "320", "--block-size", "16", "--num-gpu-blocks-override", "22", "--max-num-seqs", "8"],
 }
 SEED = 20261201
 
