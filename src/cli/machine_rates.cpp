@@ -8,14 +8,16 @@
 #include <cstring>
 
 #include "device/arena.h"
+#include "weights/mapped_file.h"
 
 namespace avocet::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int32_t kCopyRounds = 3;
 constexpr int32_t kRounds = 8;
-constexpr size_t kCopyBytes = size_t{64} << 20;  // larger than the last-level cache share of a core
+constexpr size_t kCopyBytes = size_t{64} << 20;  // tens of milliseconds, and not much memory at once
 
 double SecondsOf(device::WorkerPool& pool, FunctionRef<void(device::Worker&)> work) {
   const Clock::time_point start = Clock::now();
@@ -56,22 +58,23 @@ uint64_t Sum(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-double MeasureCopyRate(device::WorkerPool& pool) {
-  Result<device::Arena> arena = device::Arena::Create("copy rate", 2 * kCopyBytes);
-  if (!arena) return 0;
-  std::byte* from = arena->Allocate(kCopyBytes);
-  std::byte* to = arena->Allocate(kCopyBytes);
+double MeasureFileCopyRate(const std::string& path, device::WorkerPool& pool) {
+  const Result<weights::MappedFile> file = weights::MappedFile::Open(path);
+  if (!file) return 0;
+  const size_t bytes = std::min(file->bytes().size(), kCopyBytes);
+  std::atomic<bool> is_read{bytes > 0};
   double best = 0;
-  for (int32_t round = 0; round < kRounds; ++round) {
+  for (int32_t round = 0; round < kCopyRounds; ++round) {
+    Result<device::Arena> arena = device::Arena::Create("copy rate", bytes);
+    if (!arena || !is_read) return 0;
+    const std::span<std::byte> to(arena->Allocate(bytes), bytes);
     const double seconds = SecondsOf(pool, [&](device::Worker& worker) {
-      const auto [begin, end] = ShareOf(worker, kCopyBytes);
-      // The first round touches both sides and is not counted.
-      if (round == 0) std::memset(from + begin, 1, end - begin);
-      std::memcpy(to + begin, from + begin, end - begin);
+      const auto [begin, end] = ShareOf(worker, bytes);
+      if (!file->Read(begin, to.subspan(begin, end - begin))) is_read = false;
     });
-    if (round > 0) best = std::max(best, 2 * static_cast<double>(kCopyBytes) / 1e9 / seconds);
+    best = std::max(best, 2 * static_cast<double>(bytes) / 1e9 / seconds);
   }
-  return best;
+  return is_read ? best : 0;
 }
 
 double MeasureReadRate(std::span<const std::byte> bytes, device::WorkerPool& pool) {

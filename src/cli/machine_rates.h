@@ -4,13 +4,15 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "device/worker_pool.h"
 
 namespace avocet::cli {
 
-// Bytes read plus bytes written per second, in GB/s, of a copy that is larger than the caches.
-double MeasureCopyRate(device::WorkerPool& pool);
+// What bounds a load from the page cache: reading (the beginning of) a checkpoint file into fresh memory, page faults included. Bytes read
+// plus bytes written, in GB/s, the best of a few rounds; 0 when the file cannot be read.
+double MeasureFileCopyRate(const std::string& path, device::WorkerPool& pool);
 
 // GB/s of reading `bytes` once by all workers, the best of a few rounds.
 double MeasureReadRate(std::span<const std::byte> bytes, device::WorkerPool& pool);

@@ -19,6 +19,7 @@
 #include "cli/start_report.h"
 #include "engine/engine.h"
 #include "server/server.h"
+#include "weights/model_folder.h"
 
 namespace avocet::cli {
 namespace {
@@ -136,8 +137,12 @@ server::ServerOptions ServerOptionsFor(const Options& options, const Assembly& a
 double CopyRateFor(Assembly& assembly) {
   constexpr size_t kLargeBytes = size_t{64} << 20;
   if (assembly.load.file_bytes <= kLargeBytes) return 0;
+  const Result<weights::ModelFolder> folder = weights::ModelFolder::Open(assembly.files.path.dir);
+  const Result<std::vector<std::string>> names = folder ? folder->List(".safetensors") : std::vector<std::string>{};
+  if (!names || names->empty()) return 0;
+  const Result<std::string> path = folder->Resolve(names->front());
   double rate = 0;
-  std::thread([&] { rate = MeasureCopyRate(*assembly.pool); }).join();
+  if (path) std::thread([&] { rate = MeasureFileCopyRate(*path, *assembly.pool); }).join();
   return rate;
 }
 

@@ -39,7 +39,7 @@ std::vector<std::string> DescribeLoad(const StartFacts& facts) {
     // Of a few megabytes the rate says nothing: they never leave the caches.
     const bool says_something = load.file_bytes > size_t{64} << 20 && facts.copy_rate_gb_per_s > 0;
     const std::string rate = says_something
-                                 ? fmt::format(", {:.1f} GB/s moved, {:.0f}% of this machine's copy rate ({:.1f} GB/s)", load.copy_gb_per_s,
+                                 ? fmt::format(", {:.1f} GB/s moved, {:.0f}% of a plain copy of the file ({:.1f} GB/s)", load.copy_gb_per_s,
                                                100 * load.copy_gb_per_s / facts.copy_rate_gb_per_s, facts.copy_rate_gb_per_s)
                                  : "";
     lines.push_back(fmt::format("{} read and packed to {} in {:.2f} s{}", FormatBytes(load.file_bytes), FormatBytes(load.packed_bytes),

@@ -15,7 +15,7 @@ struct StartFacts {
   const CommandLine& line;
   const EnvReport& environment;
   const Assembly& assembly;
-  double copy_rate_gb_per_s = 0;  // of this machine, in the same minute; 0: not measured
+  double copy_rate_gb_per_s = 0;  // of a plain copy of the checkpoint, a moment later; 0: not measured
   double seconds = 0;             // from the start of the process to here
 };
 
