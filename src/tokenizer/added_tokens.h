@@ -22,6 +22,7 @@ struct AddedToken {
 };
 
 // Finds the tokens of one set in text: at the leftmost position the longest one, as the reference's leftmost-longest automaton does.
+// (Where a token that begins with white space follows one that strips right, the reference uses that white space twice; here once.)
 class AddedTokenMatcher {
  public:
   AddedTokenMatcher() = default;

@@ -114,7 +114,6 @@ struct NfcNormalizer::Impl {
 
 NfcNormalizer::NfcNormalizer() : impl_(std::make_unique<const Impl>()) {}
 NfcNormalizer::NfcNormalizer(NfcNormalizer&&) noexcept = default;
-NfcNormalizer& NfcNormalizer::operator=(NfcNormalizer&&) noexcept = default;
 NfcNormalizer::~NfcNormalizer() = default;
 
 std::optional<std::string> NfcNormalizer::Normalize(std::string_view text) const {

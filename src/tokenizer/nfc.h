@@ -13,7 +13,6 @@ class NfcNormalizer {
  public:
   NfcNormalizer();
   NfcNormalizer(NfcNormalizer&&) noexcept;
-  NfcNormalizer& operator=(NfcNormalizer&&) noexcept;
   ~NfcNormalizer();
 
   // text is valid UTF-8. Nothing if it is in form C already, which most text is: no copy is made then.

@@ -1,6 +1,7 @@
 #include "tokenizer/pre_tokenizer.h"
 
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kJitStackBytes = size_t{32} << 10;
 constexpr size_t kJitStackBytesMax = size_t{8} << 20;
+constexpr uint32_t kHeapKibMax = 8192;  // the same where there is no JIT
 
 template <auto kFree>
 struct Freer {
@@ -66,7 +68,6 @@ struct PreTokenizer::Regex {
 
 PreTokenizer::PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
-PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 PreTokenizer::~PreTokenizer() = default;
 
 Result<PreTokenizer> PreTokenizer::Create(const std::string& pattern) {
@@ -117,6 +118,7 @@ void PreTokenizer::SplitRegex(std::string_view text, PieceSink sink) const {
   const JitStack stack(pcre2_jit_stack_create(kJitStackBytes, kJitStackBytesMax, nullptr));
   CHECK(match != nullptr && context != nullptr && stack != nullptr, "no memory for the split pattern");
   pcre2_set_match_limit(context.get(), limits::kSplitMatchStepsMax);
+  pcre2_set_heap_limit(context.get(), kHeapKibMax);
   pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
 
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());

@@ -28,7 +28,6 @@ class PreTokenizer {
   // Always PCRE2: the reference of the tests.
   static Result<PreTokenizer> CreateRegex(const std::string& pattern);
   PreTokenizer(PreTokenizer&&) noexcept;
-  PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
   // text is valid UTF-8. The pieces joined are the text; what the pattern does not match is a piece of its own.

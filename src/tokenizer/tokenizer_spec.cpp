@@ -175,7 +175,11 @@ Result<std::string> TokenText(const Json& value, std::string_view field) {
   const Json& content = value.is_object() ? Member(value, "content") : value;
   if (content.is_null()) return std::string();
   if (!content.is_string()) return Fail(Errc::kCorrupt, "{} is {}, not a token", field, value.type_name());
-  return content.get<std::string>();
+  auto text = content.get<std::string>();
+  if (text.size() > limits::kAddedTokenBytesMax) {
+    return Fail(Errc::kCorrupt, "{} has {} bytes, at most {} are read", field, text.size(), limits::kAddedTokenBytesMax);
+  }
+  return text;
 }
 
 // A string, or a list of named templates of which "default" counts.

@@ -45,10 +45,7 @@ Result<void> Vocabulary::AddPairToken(int32_t id, std::string_view letters) {
 
 Result<void> Vocabulary::AddAddedToken(const AddedToken& token) {
   CHECK(token.id >= 0 && token.id < num_ids(), "token id {} of {}", token.id, num_ids());
-  if (token.content.empty() || token.content.size() > limits::kAddedTokenBytesMax) {
-    return Fail(Errc::kCorrupt, "added token {} has {} bytes, 1 to {} are read", token.id, token.content.size(),
-                limits::kAddedTokenBytesMax);
-  }
+  CHECK(!token.content.empty() && token.content.size() <= limits::kAddedTokenBytesMax, "added token of {} bytes", token.content.size());
   if (!Has(token.id)) {
     Store(token.id, token.content, kPresent);
   } else if (Bytes(token.id) != token.content && Written(token.id) != token.content) {
@@ -56,7 +53,7 @@ Result<void> Vocabulary::AddAddedToken(const AddedToken& token) {
                 Printable(Written(token.id)));
   }
   uint8_t& flags = tokens_[static_cast<size_t>(token.id)].flags;
-  flags = static_cast<uint8_t>((flags & ~unsigned{kSpecial}) | kAdded | (token.is_special ? unsigned{kSpecial} : 0u));
+  flags = static_cast<uint8_t>(flags | kAdded | (token.is_special ? unsigned{kSpecial} : 0u));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Any bytes as tokenizer.json and tokenizer_config.json (cut at the first NUL): refused in one line, or a tokenizer that encodes and
-// decodes without harm.
+// Any bytes as tokenizer.json and tokenizer_config.json (cut at the first record separator, 0x1E): refused in one line, or a tokenizer that
+// encodes and decodes without harm.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
   using namespace avocet::tokenizer;
   const std::string_view bytes(reinterpret_cast<const char*>(data), num_bytes);
-  const size_t cut = std::min(bytes.find('\0'), bytes.size());
+  const size_t cut = std::min(bytes.find('\x1e'), bytes.size());
   const auto tokenizer = Tokenizer::Parse(bytes.substr(0, cut), bytes.substr(std::min(cut + 1, bytes.size())));
   if (!tokenizer) {
     CHECK(!tokenizer.error().message.empty(), "a refusal without a reason");

@@ -85,6 +85,8 @@ TEST(AddedTokens, StripFlags_TakeWhiteSpaceAlong) {
   EXPECT_THAT(With({Flagged(300, "<a>", "lstrip")})->Encode("x \u3000<a> y"), ElementsAre('x', 300, ' ', 'y'));
   EXPECT_THAT(With({Flagged(300, "<a>", "rstrip")})->Encode("x <a> \n\ty"), ElementsAre('x', ' ', 300, 'y'));
   EXPECT_THAT(With({Flagged(300, "<a>", "lstrip")})->Encode("<a>  <a>"), ElementsAre(300, 300));
+  // What the match before has taken is not taken again.
+  EXPECT_THAT(With({Flagged(300, "<a>", "lstrip"), MakeAddedToken(301, "  ")})->Encode("x  <a>"), ElementsAre('x', 301, 300));
 }
 
 TEST(AddedTokens, SingleWord_NeedsABorder) {
@@ -93,6 +95,9 @@ TEST(AddedTokens, SingleWord_NeedsABorder) {
   EXPECT_THAT(tokenizer->Encode("mid1"), ElementsAre('m', 'i', 'd', '1'));
   EXPECT_THAT(tokenizer->Encode("amid"), ElementsAre('a', 'm', 'i', 'd'));
   EXPECT_THAT(tokenizer->Encode("_mid"), ElementsAre('_', 'm', 'i', 'd'));
+  // A refused match is passed over whole, as in the reference.
+  EXPECT_THAT(With({Flagged(300, "mid", "single_word"), MakeAddedToken(301, "id")})->Encode("amid id"),
+              ElementsAre('a', 'm', 'i', 'd', ' ', 301));
 }
 
 TEST(AddedTokens, NormalizedFlag_LooksAtNormalizedText) {
@@ -104,6 +109,11 @@ TEST(AddedTokens, NormalizedFlag_LooksAtNormalizedText) {
   EXPECT_THAT(normalized->Encode("\u00e9x"), ElementsAre(300, 'x'));
   EXPECT_EQ(normalized->Encode("\u00e9", AddedTokens::kPlainText).size(), 2u);
   EXPECT_EQ(normalized->FindAdded("\u00e9"), 300);
+  // Where the config leaves the flag out, a token that is not special is looked for in normalized text.
+  const auto by_default = MustParse(MakeTokenizerJson({}), R"({"added_tokens_decoder": {"300": {"content": "\u00e9", "special": false},
+      "301": {"content": "\u00e8", "special": true}}})");
+  EXPECT_THAT(by_default->Encode("e\u0301"), ElementsAre(300));
+  EXPECT_EQ(by_default->Encode("e\u0300").size(), 2u);
 }
 
 TEST(AddedTokens, Decoding_KeepsOrSkipsSpecialOnes) {

@@ -100,7 +100,7 @@ TEST(Bpe, RandomMerges_EqualTheDefinition) {
 TEST(Bpe, PiecesOfManyWindows_EqualTheDefinition) {
   const uint32_t seed = 4;
   Random random(seed);
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 6; ++round) {
     const StringPairs merges = RandomMerges(random, 1 + static_cast<int>(random() % 60), 2 + random() % 12);
     const auto tokenizer = WholeTextTokenizer(merges);
     const std::string text = RandomLetters(random, 20000 + random() % 3000);
@@ -114,6 +114,26 @@ TEST(Bpe, PieceWhoseMiddleDependsOnItsBegin_EqualsTheDefinition) {
   for (const size_t num_bytes : {8191u, 8192u, 8193u, 16384u, 24577u}) {
     const std::string text = "b" + std::string(num_bytes, 'a');
     ASSERT_EQ(Tokens(*WholeTextTokenizer(merges), text), PlainMerger(merges).Merge(text)) << num_bytes;
+  }
+}
+
+// Ranks that fall along a row of letters make what merges at its begin depend on where it ends, so a cut inside the row is wrong far
+// to the left of it: short rows take a second try at the joint, long ones the merge of the whole piece.
+TEST(Bpe, PieceWhoseMiddleDependsOnItsEnd_EqualsTheDefinition) {
+  for (const int row_letters : {5, 6, 11, 120}) {
+    StringPairs merges;
+    std::string row;
+    for (int i = row_letters; i > 0; --i) {
+      if (i < row_letters) merges.emplace_back(std::string(1, static_cast<char>(i)), std::string(1, static_cast<char>(i + 1)));
+      row.insert(row.begin(), static_cast<char>(i));
+    }
+    const auto tokenizer = WholeTextTokenizer(merges);
+    const PlainMerger plain(merges);
+    for (size_t offset = 0; offset < 4; ++offset) {
+      std::string text(offset, 'z');
+      while (text.size() < 9000) text += row;
+      ASSERT_EQ(Tokens(*tokenizer, text), plain.Merge(text)) << row_letters << " letters, offset " << offset;
+    }
   }
 }
 
@@ -156,12 +176,12 @@ TEST(Bpe, RepeatedPieces_AreAsTheFirstTime) {
   EXPECT_EQ(Tokens(*tokenizer, text), expected) << "seed " << seed;
 }
 
-TEST(Bpe, MegabytesOfOneLetter_TakeLinearTime) {
+TEST(Bpe, MegabyteOfOneLetter_TakesLinearTime) {
   StringPairs merges;
   for (std::string run = "a"; run.size() < 64; run += run) merges.emplace_back(run, run);
   const auto tokenizer = MustParse(MakeTokenizerJson(merges));
   const auto encode = [&tokenizer](size_t num_bytes) { EXPECT_EQ(tokenizer->Encode(std::string(num_bytes, 'a')).size(), num_bytes / 64); };
-  ExpectLinearTime(encode, size_t{1} << 20, "one letter");
+  ExpectLinearTime(encode, size_t{1} << 18, "one letter");  // to a megabyte
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ TEST(Nfc, NormalText_IsNotCopied) {
 TEST(Nfc, CharactersAfterUnicode9_AreLeftAlone) {
   EXPECT_EQ(Nfc("a\u1acd\u0334"), "a\u1acd\u0334");
   EXPECT_EQ(Nfc("a\u1acd\u0301"), "a\u1acd\u0301");
+  std::string long_run = "a";
+  for (int i = 0; i < 100; ++i) long_run += "\u1acd\u0334";
+  EXPECT_EQ(Nfc(long_run), long_run);
 }
 
 // Texts of characters up to Unicode 9 must be exactly what ICU gives, whatever the length of the runs of marks.

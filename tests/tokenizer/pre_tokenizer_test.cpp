@@ -53,19 +53,20 @@ TEST(PreTokenizer, HandWrittenMatcher_EqualsRegexOnRandomText) {
   }
 }
 
-TEST(PreTokenizer, EveryCharacterAlone_EqualsRegex) {
+TEST(PreTokenizer, EveryCharacterInContext_EqualsRegex) {
   const PreTokenizer hand_written = Must(PreTokenizer::Create(std::string(kQwen35Pattern)));
   const PreTokenizer regex = Must(PreTokenizer::CreateRegex(std::string(kQwen35Pattern)));
+  std::string text;
   for (UChar32 c = 0; c < 0x110000; ++c) {
     UVersionInfo age;
     u_charAge(c, age);
     if (age[0] == 0 || age[0] > 14 || U_IS_SURROGATE(c)) continue;  // see RandomText
-    std::string text = "a";
-    AppendUtf8(static_cast<uint32_t>(c), text);
-    text += " b";
-    AppendUtf8(static_cast<uint32_t>(c), text);
-    AppendUtf8(static_cast<uint32_t>(c), text);
-    ASSERT_EQ(Pieces(hand_written, text), Pieces(regex, text)) << "U+" << std::hex << c;
+    std::string character;
+    AppendUtf8(static_cast<uint32_t>(c), character);
+    text += "1a" + character + " b" + character + character;  // a digit always stands alone: it keeps the contexts apart
+    if (text.size() < 4096) continue;
+    ASSERT_EQ(Pieces(hand_written, text), Pieces(regex, text)) << "up to U+" << std::hex << c;
+    text.clear();
   }
 }
 

@@ -162,6 +162,10 @@ TEST(TokenizerFile, BadAddedTokens_AreRefused) {
   EXPECT_THAT(refusal({MakeAddedToken(300, "x1"), MakeAddedToken(301, "x1")}), HasSubstr("added token x1 has ids 300 and 301"));
   EXPECT_THAT(refusal({MakeAddedToken(300, "x1"), MakeAddedToken(300, "x2")}), HasSubstr("x1 and x2 have the same id 300"));
   EXPECT_THAT(refusal({MakeAddedToken(65, "<x>")}), HasSubstr("added token <x> has id 65, which is A elsewhere"));
+  EXPECT_THAT(refusal(Tokens(65537, MakeAddedToken(300, "x"))), HasSubstr("65537 added tokens, at most 65536"));
+  Tokens twins{MakeAddedToken(300, "\u00e9"), MakeAddedToken(301, "e\u0301")};
+  for (nlohmann::json& twin : twins) twin["normalized"] = true;
+  EXPECT_THAT(refusal(twins), HasSubstr("300 and 301 are the same text once normalized"));
 }
 
 TEST(TokenizerConfigFile, BadContent_IsRefused) {
@@ -172,6 +176,8 @@ TEST(TokenizerConfigFile, BadContent_IsRefused) {
   EXPECT_THAT(Refusal(good, R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})"), HasSubstr("the key x, not an id"));
   EXPECT_THAT(Refusal(good, R"({"added_tokens_decoder": {"1": 5}})"), HasSubstr("added token 1 is number"));
   EXPECT_THAT(Refusal(good, R"({"added_tokens_decoder": {"99999999999999999999": {"content": "<x>"}}})"), HasSubstr("not an id"));
+  EXPECT_THAT(Refusal(good, "{\"eos_token\": \"" + std::string(2000, 'x') + "\"}"), HasSubstr("eos_token has 2000 bytes"));
+  EXPECT_EQ(Refusal(good, R"({"eos_token": "<nowhere>"})"), "accepted");  // a warning: the config's eos ids count, not its name
   EXPECT_THAT(Refusal(good, R"({"eos_token": 5})"), HasSubstr("eos_token is number, not a token"));
   EXPECT_THAT(Refusal(good, R"({"chat_template": 5})"), HasSubstr("chat_template is number, not a string"));
 }
