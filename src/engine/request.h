@@ -25,12 +25,12 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   float repetition_penalty = 1.0f;
-  std::optional<uint64_t> seed;  // none: the engine derives one from its own seed and the request id
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> allowed_token_ids;       // empty: all
-  std::vector<std::vector<int32_t>> bad_words;  // token sequences that must not be completed
-  std::vector<int32_t> stop_token_ids;          // finish "stop" with the id as the reason
-  std::vector<int32_t> eos_token_ids;           // finish "stop" without a reason; ignored with ignore_eos
+  std::optional<uint64_t> seed = std::nullopt;  // none: the engine derives one from its own seed and the request id
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::vector<int32_t> allowed_token_ids = {};       // empty: all
+  std::vector<std::vector<int32_t>> bad_words = {};  // token sequences that must not be completed
+  std::vector<int32_t> stop_token_ids = {};          // finish "stop" with the id as the reason
+  std::vector<int32_t> eos_token_ids = {};           // finish "stop" without a reason; ignored with ignore_eos
   bool ignore_eos = false;
   int32_t min_tokens = 0;  // until then eos and stop ids are masked
   int32_t max_tokens = 16;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -13,7 +14,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kGreedyBelow = 1e-5f;
 constexpr float kTemperatureMin = 0.01f;
 constexpr float kBiasMax = 100.0f;
-constexpr size_t kBlock = 1024;  // columns whose probabilities are summed together when drawing from the whole vocabulary
+constexpr size_t kBlock = 1024;    // columns whose probabilities are summed together when drawing from the whole vocabulary
+constexpr size_t kMaxBlock = 256;  // columns with one maximum: 1000 blocks of the family's vocabulary, more than any usual top-k
 
 void Mask(std::span<float> logits, int32_t token) {
   if (token >= 0 && static_cast<size_t>(token) < logits.size()) logits[static_cast<size_t>(token)] = kMinusInfinity;
@@ -68,25 +70,73 @@ bool ChangesLogits(const Sequence& sequence) {
          sequence.num_generated() < p.min_tokens || !IsGreedy(p);
 }
 
-// The k-th largest value; equal values beside it stay in.
-float KthLargest(std::span<const float> logits, size_t k, std::vector<float>& heap) {
-  heap.clear();
-  for (float logit : logits) {
-    if (heap.size() < k) {
-      heap.push_back(logit);
-      std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    } else if (logit > heap.front()) {
-      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-      heap.back() = logit;
-      std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    }
-  }
-  return heap.front();
+// Not a number counts as masked.
+float Ordered(float logit) {
+  return logit > kMinusInfinity ? logit : kMinusInfinity;
 }
 
 // Higher logit first; the lower id among equals.
 bool IsAhead(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// The k-th largest of `values`, which are reordered.
+float KthLargest(std::vector<float>& values, size_t k) {
+  const auto kth = values.begin() + static_cast<ptrdiff_t>(k - 1);
+  std::ranges::nth_element(values, kth, std::greater<>());
+  return *kth;
+}
+
+// Appends the tokens of the `count` largest values in order. Few: by insertion, one comparison per column. Many: by sorting.
+void AppendTop(std::span<const float> values, size_t count, std::vector<TopLogprob>& top) {
+  constexpr size_t kInsertMax = 64;
+  const auto base = static_cast<ptrdiff_t>(top.size());
+  const auto is_ahead = [](const TopLogprob& a, const TopLogprob& b) {
+    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+  };
+  if (count > kInsertMax) {
+    for (size_t i = 0; i < values.size(); ++i) top.push_back({static_cast<int32_t>(i), Ordered(values[i]), 0});
+    const auto end = top.begin() + base + static_cast<ptrdiff_t>(count);
+    std::partial_sort(top.begin() + base, end, top.end(), is_ahead);
+    top.erase(end, top.end());
+    return;
+  }
+  size_t held = 0;
+  for (size_t i = 0; count > 0 && i < values.size(); ++i) {
+    if (held == count && !(values[i] > top.back().logprob)) continue;
+    if (held == count) {
+      top.pop_back();
+      --held;
+    }
+    const TopLogprob entry{static_cast<int32_t>(i), Ordered(values[i]), 0};
+    top.insert(std::upper_bound(top.begin() + base, top.end(), entry, is_ahead), entry);
+    ++held;
+  }
+}
+
+// Moves to the front the candidates that top-p keeps, and drops the rest: descending, a token stays while what stands before it is below
+// `wanted`. Selection by halves, so that only the neighbourhood of the border is sorted. Returns the sum of the probabilities kept.
+double KeepFront(std::vector<Candidate>& kept, double wanted) {
+  constexpr ptrdiff_t kSortMax = 64;
+  auto low = kept.begin();
+  auto high = kept.end();
+  double before = 0;
+  const auto plus = [](double sum, const Candidate& candidate) { return sum + candidate.probability; };
+  while (high - low > kSortMax) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high, IsAhead);
+    const double through = std::accumulate(low, middle, before, plus);
+    if (through >= wanted) {
+      high = middle;
+    } else {
+      low = middle;
+      before = through;
+    }
+  }
+  std::sort(low, high, IsAhead);
+  for (; low != high && (low == kept.begin() || before < wanted); ++low) before += low->probability;
+  kept.erase(low, kept.end());
+  return before;
 }
 
 }  // namespace
@@ -128,8 +178,9 @@ Sampler::Scratch Sampler::MakeScratch() const {
   Scratch scratch;
   scratch.row.reserve(static_cast<size_t>(vocab_rows_));
   scratch.raw.reserve(static_cast<size_t>(vocab_rows_));
-  scratch.candidates.reserve(4096);
-  scratch.top.reserve(1024);
+  scratch.candidates.reserve(static_cast<size_t>(vocab_rows_));
+  scratch.top.reserve(static_cast<size_t>(vocab_rows_));
+  scratch.block_maxima.reserve(static_cast<size_t>(vocab_rows_) / kMaxBlock + 1);
   scratch.block_sums.reserve(static_cast<size_t>(vocab_rows_) / kBlock + 1);
   return scratch;
 }
@@ -152,18 +203,8 @@ void Sampler::Score(std::span<const float> logits, int32_t token, int32_t num_to
   const auto above = std::ranges::count_if(real, [own](float other) { return other > own; });
   result.top.clear();
   result.top.push_back(entry(token, static_cast<int32_t>(above) + 1));
-  // The best few by insertion: a pass over the row with almost no work per column.
-  const auto count = static_cast<size_t>(std::min(num_top, vocab_size_));
-  for (size_t i = 0; count > 0 && i < real.size(); ++i) {
-    const float logprob = real[i] - stats.log_sum_exp;
-    const bool is_full = result.top.size() == count + 1;
-    if (is_full && !(logprob > result.top.back().logprob)) continue;
-    if (is_full) result.top.pop_back();
-    auto at = result.top.end();
-    while (at != result.top.begin() + 1 && (at - 1)->logprob < logprob) --at;
-    result.top.insert(at, {static_cast<int32_t>(i), logprob, 0});
-  }
-  for (size_t i = 1; i < result.top.size(); ++i) result.top[i].rank = static_cast<int32_t>(i);
+  AppendTop(real, static_cast<size_t>(std::clamp(num_top, 0, vocab_size_)), result.top);
+  for (size_t i = 1; i < result.top.size(); ++i) result.top[i] = entry(result.top[i].token, static_cast<int32_t>(i));
 }
 
 void Sampler::ApplyPenalties(const Sequence& sequence, std::span<float> logits, Scratch& scratch) const {
@@ -178,47 +219,92 @@ void Sampler::ApplyPenalties(const Sequence& sequence, std::span<float> logits, 
   if (HasPenalties(params)) Penalise(sequence, logits);
 }
 
-void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const {
-  const auto size = static_cast<int32_t>(logits.size());
-  kernels_.scale(logits.data(), size, 1.0f / std::max(params.temperature, kTemperatureMin));
-  float max = 0;
-  int32_t index = -1;
-  kernels_.argmax(logits.data(), size, &max, &index);
-  float lowest = std::numeric_limits<float>::lowest();
-  if (params.min_p > 0) lowest = std::max(lowest, max + static_cast<float>(std::log(static_cast<double>(params.min_p))));
-  if (params.top_k > 0 && params.top_k < size)
-    lowest = std::max(lowest, KthLargest(logits, static_cast<size_t>(params.top_k), scratch.top));
-  std::vector<Candidate>& kept = scratch.candidates;
-  kept.clear();
-  double total = 0;
-  for (int32_t i = 0; i < size; ++i) {
-    const float logit = logits[static_cast<size_t>(i)];
-    if (!(logit >= lowest)) continue;
-    kept.push_back({i, logit, std::exp(static_cast<double>(logit) - static_cast<double>(max))});
-    total += kept.back().probability;
+// The largest value of every block, so that later passes look only into blocks that matter. Returns the row's and its first token.
+Candidate Sampler::FindBlockMaxima(std::span<const float> logits, Scratch& scratch) const {
+  Candidate best{-1, kMinusInfinity, 1.0};
+  scratch.block_maxima.clear();
+  for (size_t begin = 0; begin < logits.size(); begin += kMaxBlock) {
+    float max = kMinusInfinity;
+    int32_t index = -1;
+    kernels_.argmax(logits.data() + begin, static_cast<int32_t>(std::min(kMaxBlock, logits.size() - begin)), &max, &index);
+    scratch.block_maxima.push_back(Ordered(max));
+    if (index >= 0 && (max > best.logit || best.token < 0)) best = {static_cast<int32_t>(begin) + index, max, 1.0};
   }
-  if (kept.empty()) {  // every token is masked, or nothing is a number: the largest stands alone
-    kept.push_back({std::max(index, 0), max, 1.0});
+  return best;
+}
+
+// Tokens whose logit is at least `lowest`, in ascending order. Returns the sum of their probabilities, relative to the largest.
+double Sampler::Collect(std::span<const float> logits, float lowest, float max, Scratch& scratch) const {
+  double total = 0;
+  scratch.candidates.clear();
+  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
+    if (scratch.block_maxima[block] < lowest) continue;
+    const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
+    for (size_t i = block * kMaxBlock; i < end; ++i) {
+      if (!(logits[i] >= lowest)) continue;
+      const double probability = std::exp(static_cast<double>(logits[i]) - static_cast<double>(max));
+      scratch.candidates.push_back({static_cast<int32_t>(i), logits[i], probability});
+      total += probability;
+    }
+  }
+  return total;
+}
+
+// The k-th largest logit; equal values beside it stay in. The k-th largest block maximum is a lower bound: at least k values reach it.
+float Sampler::TopKThreshold(std::span<const float> logits, size_t k, Scratch& scratch) const {
+  float bound = kMinusInfinity;
+  if (k <= scratch.block_maxima.size()) {
+    scratch.top = scratch.block_maxima;
+    bound = KthLargest(scratch.top, k);
+  }
+  scratch.top.clear();
+  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
+    if (scratch.block_maxima[block] < bound) continue;
+    const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
+    for (size_t i = block * kMaxBlock; i < end; ++i) {
+      if (Ordered(logits[i]) >= bound) scratch.top.push_back(Ordered(logits[i]));
+    }
+  }
+  return KthLargest(scratch.top, k);
+}
+
+// Top-p over all tokens: the sum comes from the vectorised kernel, and only tokens near the top are looked at, unless the distribution
+// is so flat that the wanted share is not among them. Returns the sum over all tokens.
+double Sampler::CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const {
+  if (logits.size() <= kBlock) return Collect(logits, std::numeric_limits<float>::lowest(), max, scratch);
+  double total = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const auto count = static_cast<int32_t>(std::min(kBlock, logits.size() - begin));
+    total += static_cast<double>(kernels_.sum_exp(logits.data() + begin, count, max));
+  }
+  constexpr double kSumError = 1e-4;  // far above that of the kernel
+  for (const float depth : {4.0f, 8.0f, 16.0f}) {
+    if (Collect(logits, max - depth, max, scratch) >= total * top_p * (1 + kSumError)) return total;
+  }
+  return Collect(logits, std::numeric_limits<float>::lowest(), max, scratch);
+}
+
+void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const {
+  const size_t size = logits.size();
+  kernels_.scale(logits.data(), static_cast<int32_t>(size), 1.0f / std::max(params.temperature, kTemperatureMin));
+  const Candidate best = FindBlockMaxima(logits, scratch);
+  if (!std::isfinite(best.logit)) {  // every token is masked, or nothing is a number: the largest stands alone
+    scratch.candidates.assign(1, {std::max(best.token, 0), best.logit, 1.0});
     return;
   }
-  if (params.top_p < 1.0f) {
-    // Descending, a token stays while what stands before it is below top_p. Only the front needs to be sorted.
-    double before = 0;
-    size_t sorted = 0;
-    size_t keep = 0;
-    while (keep < kept.size()) {
-      if (keep == sorted) {
-        sorted = std::min(kept.size(), std::max<size_t>(64, sorted * 4));
-        std::partial_sort(kept.begin() + static_cast<ptrdiff_t>(keep), kept.begin() + static_cast<ptrdiff_t>(sorted), kept.end(), IsAhead);
-      }
-      if (keep > 0 && before / total >= static_cast<double>(params.top_p)) break;
-      before += kept[keep].probability;
-      ++keep;
-    }
-    kept.resize(keep);
-    total = before;
+  const bool has_top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < size;
+  const auto top_p = static_cast<double>(params.top_p);
+  double total = 0;
+  if (!has_top_k && params.min_p <= 0 && top_p < 1) {
+    total = CollectForTopP(logits, best.logit, top_p, scratch);
+  } else {
+    float lowest = std::numeric_limits<float>::lowest();
+    if (params.min_p > 0) lowest = std::max(lowest, best.logit + static_cast<float>(std::log(static_cast<double>(params.min_p))));
+    if (has_top_k) lowest = std::max(lowest, TopKThreshold(logits, static_cast<size_t>(params.top_k), scratch));
+    total = Collect(logits, lowest, best.logit, scratch);
   }
-  for (Candidate& candidate : kept) candidate.probability /= total;
+  if (top_p < 1) total = KeepFront(scratch.candidates, top_p * total);
+  for (Candidate& candidate : scratch.candidates) candidate.probability /= total;
 }
 
 // Neither top-k, top-p nor min-p: sums of blocks first, then the columns of one block.

@@ -35,7 +35,8 @@ class Sampler {
     std::vector<float> row;  // [vocab_rows]
     std::vector<float> raw;  // [vocab_rows], logits as the model gave them
     std::vector<Candidate> candidates;
-    std::vector<float> top;  // the k best values
+    std::vector<float> top;           // values that may be among the k best
+    std::vector<float> block_maxima;  // of the scaled logits
     std::vector<double> block_sums;
   };
   Scratch MakeScratch() const;
@@ -60,6 +61,10 @@ class Sampler {
     float log_sum_exp = 0;
   };
   RawStats StatsOf(std::span<const float> logits) const;
+  Candidate FindBlockMaxima(std::span<const float> logits, Scratch& scratch) const;
+  double Collect(std::span<const float> logits, float lowest, float max, Scratch& scratch) const;
+  float TopKThreshold(std::span<const float> logits, size_t k, Scratch& scratch) const;
+  double CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const;
   int32_t DrawFromAll(std::span<const float> logits, double u, Scratch& scratch) const;
 
   const ops::KernelTable& kernels_;
