@@ -51,6 +51,17 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
+// The fence of everything that reads a body: running out of memory is an answer of its own, not the end of the process.
+template <typename T, typename Function>
+ApiResult<T> Fenced(Function&& function) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    LogError("a request could not be read: {}", error.what());
+    return Refuse(500, "", "the request could not be read: {}", error.what());
+  }
+}
+
 void Respond(HttpExchange& exchange, const ApiError& error) {
   exchange.Respond(error.status, kJsonType, ErrorBody(error));
 }
@@ -286,8 +297,10 @@ ApiResult<Json> ApiHandler::ParseBody(const HttpRequest& request) {
 }
 
 ApiResult<PreparedRequest> ApiHandler::ParseAndPrepare(const HttpRequest& request, Prepare prepare) const {
-  AVOCET_TRY(const Json body, ParseBody(request));
-  return (preparer_.*prepare)(body);
+  return Fenced<PreparedRequest>([&]() -> ApiResult<PreparedRequest> {
+    AVOCET_TRY(const Json body, ParseBody(request));
+    return (preparer_.*prepare)(body);
+  });
 }
 
 void ApiHandler::RunJob(size_t body_bytes, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job) {
@@ -328,8 +341,10 @@ void ApiHandler::AnswerFromBody(Call call, Answer answer) {
   const std::shared_ptr<HttpExchange> exchange = call.exchange;
   const size_t body_bytes = call.request.body.size();
   RunJob(body_bytes, exchange, [this, call = std::move(call), answer]() mutable -> Task {
-    ApiResult<Json> result = ParseBody(call.request);
-    if (result.has_value()) result = (preparer_.*answer)(*result);
+    const ApiResult<Json> result = Fenced<Json>([&]() -> ApiResult<Json> {
+      AVOCET_TRY(const Json body, ParseBody(call.request));
+      return (preparer_.*answer)(body);
+    });
     return [exchange = std::move(call.exchange), status = result.has_value() ? 200 : result.error().status,
             body = result.has_value() ? DumpJson(*result) : ErrorBody(result.error())]() mutable {
       exchange->Respond(status, kJsonType, std::move(body));

@@ -58,6 +58,17 @@ Result<void> RemoveStaleSocket(const std::string& path) {
   return {};
 }
 
+// The fence of the io threads: what a handler throws (no memory) costs its connection, not the process.
+void RunUntilStopped(IoThread& io) {
+  while (!io.context.stopped()) {
+    try {
+      io.context.run();
+    } catch (const std::exception& error) {
+      LogError("io thread {}: {}", io.index, error.what());
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view HttpRequest::Header(std::string_view name) const {
@@ -251,7 +262,7 @@ Result<void> HttpServer::Start() {
   }
   if (impl_->periodic_task) impl_->Tick();
   impl_->is_started = true;
-  for (auto& io : impl_->threads) io->thread = std::thread([&context = io->context] { context.run(); });
+  for (auto& io : impl_->threads) io->thread = std::thread([io = io.get()] { RunUntilStopped(*io); });
   return {};
 }
 

@@ -44,7 +44,10 @@ struct HttpShared {
 };
 
 struct IoThread {
-  explicit IoThread(int32_t index_in) : index(index_in) {}
+  explicit IoThread(int32_t index_in) : index(index_in) {
+    // Makes the context open its descriptors now: with the first connection there may be none left.
+    const asio::steady_timer opens_descriptors(context);
+  }
 
   int32_t index;
   std::unordered_set<HttpSession*> sessions;  // declared before the context, whose destructor ends sessions

@@ -125,6 +125,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
   Stop();
+  impl_->backend = nullptr;  // before the sink that it may still talk to
 }
 
 Result<std::unique_ptr<Server>> Server::Create(ServerOptions options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
