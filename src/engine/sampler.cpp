@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -75,6 +76,51 @@ float Ordered(float logit) {
   return logit > kMinusInfinity ? logit : kMinusInfinity;
 }
 
+// The largest value, minus infinity if there is none; NaN never wins. Lanes that the compiler keeps in registers: a plain running maximum
+// is one dependent operation per value. The kernel table's argmax would look for an index too.
+float MaxOf(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(kMinusInfinity);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
+  }
+  float max = kMinusInfinity;
+  for (; i < values.size(); ++i) max = values[i] > max ? values[i] : max;
+  for (float lane : lanes) max = lane > max ? lane : max;
+  return max;
+}
+
+std::span<const float> BlockOf(std::span<const float> row, size_t block) {
+  const size_t begin = block * kMaxBlock;
+  return row.subspan(begin, std::min(kMaxBlock, row.size() - begin));
+}
+
+size_t NumBlocks(std::span<const float> row) {
+  return (row.size() + kMaxBlock - 1) / kMaxBlock;
+}
+
+// The largest value and the first token that has it; minus infinity and token 0 if nothing is a number above that.
+Candidate BestOf(std::span<const float> row) {
+  Candidate best{0, kMinusInfinity, 1.0};
+  size_t best_block = 0;
+  for (size_t block = 0; block < NumBlocks(row); ++block) {
+    const float max = MaxOf(BlockOf(row, block));
+    if (max > best.logit) {
+      best.logit = max;
+      best_block = block;
+    }
+  }
+  for (size_t i = best_block * kMaxBlock; i < row.size(); ++i) {
+    if (row[i] == best.logit) {
+      best.token = static_cast<int32_t>(i);
+      break;
+    }
+  }
+  return best;
+}
+
 // Higher logit first; the lower id among equals.
 bool IsAhead(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
@@ -87,7 +133,8 @@ float KthLargest(std::vector<float>& values, size_t k) {
   return *kth;
 }
 
-// Appends the tokens of the `count` largest values in order. Few: by insertion, one comparison per column. Many: by sorting.
+// Appends the tokens of the `count` largest values in order. Few: by insertion, and only from blocks that reach the last of them.
+// Many: by sorting.
 void AppendTop(std::span<const float> values, size_t count, std::vector<TopLogprob>& top) {
   constexpr size_t kInsertMax = 64;
   const auto base = static_cast<ptrdiff_t>(top.size());
@@ -101,16 +148,16 @@ void AppendTop(std::span<const float> values, size_t count, std::vector<TopLogpr
     top.erase(end, top.end());
     return;
   }
-  size_t held = 0;
-  for (size_t i = 0; count > 0 && i < values.size(); ++i) {
-    if (held == count && !(values[i] > top.back().logprob)) continue;
-    if (held == count) {
-      top.pop_back();
-      --held;
+  const auto end_size = top.size() + count;
+  for (size_t block = 0; count > 0 && block < NumBlocks(values); ++block) {
+    const std::span<const float> columns = BlockOf(values, block);
+    if (top.size() == end_size && !(MaxOf(columns) > top.back().logprob)) continue;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (top.size() == end_size && !(columns[i] > top.back().logprob)) continue;
+      if (top.size() == end_size) top.pop_back();
+      const TopLogprob entry{static_cast<int32_t>(block * kMaxBlock + i), Ordered(columns[i]), 0};
+      top.insert(std::upper_bound(top.begin() + base, top.end(), entry, is_ahead), entry);
     }
-    const TopLogprob entry{static_cast<int32_t>(i), Ordered(values[i]), 0};
-    top.insert(std::upper_bound(top.begin() + base, top.end(), entry, is_ahead), entry);
-    ++held;
   }
 }
 
@@ -137,6 +184,40 @@ double KeepFront(std::vector<Candidate>& kept, double wanted) {
   for (; low != high && (low == kept.begin() || before < wanted); ++low) before += low->probability;
   kept.erase(low, kept.end());
   return before;
+}
+
+// Tokens whose logit is at least `lowest`, in ascending order. Returns the sum of their probabilities, relative to the largest.
+double Collect(std::span<const float> logits, float lowest, float max, Sampler::Scratch& scratch) {
+  double total = 0;
+  scratch.candidates.clear();
+  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
+    if (scratch.block_maxima[block] < lowest) continue;
+    const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
+    for (size_t i = block * kMaxBlock; i < end; ++i) {
+      if (!(logits[i] >= lowest)) continue;
+      const double probability = std::exp(static_cast<double>(logits[i]) - static_cast<double>(max));
+      scratch.candidates.push_back({static_cast<int32_t>(i), logits[i], probability});
+      total += probability;
+    }
+  }
+  return total;
+}
+
+// The k-th largest logit; equal values beside it stay in. The k-th largest block maximum is a lower bound: at least k values reach it.
+float TopKThreshold(std::span<const float> logits, size_t k, Sampler::Scratch& scratch) {
+  float bound = kMinusInfinity;
+  if (k <= scratch.block_maxima.size()) {
+    scratch.top = scratch.block_maxima;
+    bound = KthLargest(scratch.top, k);
+  }
+  scratch.top.clear();
+  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
+    if (scratch.block_maxima[block] < bound) continue;
+    for (float logit : BlockOf(logits, block)) {
+      if (Ordered(logit) >= bound) scratch.top.push_back(Ordered(logit));
+    }
+  }
+  return KthLargest(scratch.top, k);
 }
 
 }  // namespace
@@ -188,8 +269,7 @@ Sampler::Scratch Sampler::MakeScratch() const {
 // Over all rows of the head, padding included, as the reference does.
 Sampler::RawStats Sampler::StatsOf(std::span<const float> logits) const {
   RawStats stats;
-  int32_t index = -1;
-  kernels_.argmax(logits.data(), static_cast<int32_t>(logits.size()), &stats.max, &index);
+  stats.max = MaxOf(logits);
   const float sum = kernels_.sum_exp(logits.data(), static_cast<int32_t>(logits.size()), stats.max);
   stats.log_sum_exp = stats.max + static_cast<float>(std::log(static_cast<double>(sum)));
   return stats;
@@ -219,55 +299,6 @@ void Sampler::ApplyPenalties(const Sequence& sequence, std::span<float> logits, 
   if (HasPenalties(params)) Penalise(sequence, logits);
 }
 
-// The largest value of every block, so that later passes look only into blocks that matter. Returns the row's and its first token.
-Candidate Sampler::FindBlockMaxima(std::span<const float> logits, Scratch& scratch) const {
-  Candidate best{-1, kMinusInfinity, 1.0};
-  scratch.block_maxima.clear();
-  for (size_t begin = 0; begin < logits.size(); begin += kMaxBlock) {
-    float max = kMinusInfinity;
-    int32_t index = -1;
-    kernels_.argmax(logits.data() + begin, static_cast<int32_t>(std::min(kMaxBlock, logits.size() - begin)), &max, &index);
-    scratch.block_maxima.push_back(Ordered(max));
-    if (index >= 0 && (max > best.logit || best.token < 0)) best = {static_cast<int32_t>(begin) + index, max, 1.0};
-  }
-  return best;
-}
-
-// Tokens whose logit is at least `lowest`, in ascending order. Returns the sum of their probabilities, relative to the largest.
-double Sampler::Collect(std::span<const float> logits, float lowest, float max, Scratch& scratch) const {
-  double total = 0;
-  scratch.candidates.clear();
-  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
-    if (scratch.block_maxima[block] < lowest) continue;
-    const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
-    for (size_t i = block * kMaxBlock; i < end; ++i) {
-      if (!(logits[i] >= lowest)) continue;
-      const double probability = std::exp(static_cast<double>(logits[i]) - static_cast<double>(max));
-      scratch.candidates.push_back({static_cast<int32_t>(i), logits[i], probability});
-      total += probability;
-    }
-  }
-  return total;
-}
-
-// The k-th largest logit; equal values beside it stay in. The k-th largest block maximum is a lower bound: at least k values reach it.
-float Sampler::TopKThreshold(std::span<const float> logits, size_t k, Scratch& scratch) const {
-  float bound = kMinusInfinity;
-  if (k <= scratch.block_maxima.size()) {
-    scratch.top = scratch.block_maxima;
-    bound = KthLargest(scratch.top, k);
-  }
-  scratch.top.clear();
-  for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
-    if (scratch.block_maxima[block] < bound) continue;
-    const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
-    for (size_t i = block * kMaxBlock; i < end; ++i) {
-      if (Ordered(logits[i]) >= bound) scratch.top.push_back(Ordered(logits[i]));
-    }
-  }
-  return KthLargest(scratch.top, k);
-}
-
 // Top-p over all tokens: the sum comes from the vectorised kernel, and only tokens near the top are looked at, unless the distribution
 // is so flat that the wanted share is not among them. Returns the sum over all tokens.
 double Sampler::CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const {
@@ -278,7 +309,9 @@ double Sampler::CollectForTopP(std::span<const float> logits, float max, double 
     total += static_cast<double>(kernels_.sum_exp(logits.data() + begin, count, max));
   }
   constexpr double kSumError = 1e-4;  // far above that of the kernel
-  for (const float depth : {4.0f, 8.0f, 16.0f}) {
+  constexpr float kDepthStep = 1.5f;  // so that the last try, a few times the one before, is most of the work
+  constexpr float kDepthMax = 20.0f;
+  for (float depth = kDepthStep; depth < kDepthMax; depth += kDepthStep) {
     if (Collect(logits, max - depth, max, scratch) >= total * top_p * (1 + kSumError)) return total;
   }
   return Collect(logits, std::numeric_limits<float>::lowest(), max, scratch);
@@ -287,21 +320,23 @@ double Sampler::CollectForTopP(std::span<const float> logits, float max, double 
 void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const {
   const size_t size = logits.size();
   kernels_.scale(logits.data(), static_cast<int32_t>(size), 1.0f / std::max(params.temperature, kTemperatureMin));
-  const Candidate best = FindBlockMaxima(logits, scratch);
-  if (!std::isfinite(best.logit)) {  // every token is masked, or nothing is a number: the largest stands alone
-    scratch.candidates.assign(1, {std::max(best.token, 0), best.logit, 1.0});
+  scratch.block_maxima.clear();
+  for (size_t block = 0; block < NumBlocks(logits); ++block) scratch.block_maxima.push_back(MaxOf(BlockOf(logits, block)));
+  const float max = MaxOf(scratch.block_maxima);
+  if (!std::isfinite(max)) {  // every token is masked, or nothing is a number: the largest stands alone
+    scratch.candidates.assign(1, BestOf(logits));
     return;
   }
   const bool has_top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < size;
   const auto top_p = static_cast<double>(params.top_p);
   double total = 0;
   if (!has_top_k && params.min_p <= 0 && top_p < 1) {
-    total = CollectForTopP(logits, best.logit, top_p, scratch);
+    total = CollectForTopP(logits, max, top_p, scratch);
   } else {
     float lowest = std::numeric_limits<float>::lowest();
-    if (params.min_p > 0) lowest = std::max(lowest, best.logit + static_cast<float>(std::log(static_cast<double>(params.min_p))));
+    if (params.min_p > 0) lowest = std::max(lowest, max + static_cast<float>(std::log(static_cast<double>(params.min_p))));
     if (has_top_k) lowest = std::max(lowest, TopKThreshold(logits, static_cast<size_t>(params.top_k), scratch));
-    total = Collect(logits, lowest, best.logit, scratch);
+    total = Collect(logits, lowest, max, scratch);
   }
   if (top_p < 1) total = KeepFront(scratch.candidates, top_p * total);
   for (Candidate& candidate : scratch.candidates) candidate.probability /= total;
@@ -309,10 +344,8 @@ void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logi
 
 // Neither top-k, top-p nor min-p: sums of blocks first, then the columns of one block.
 int32_t Sampler::DrawFromAll(std::span<const float> logits, double u, Scratch& scratch) const {
-  float max = 0;
-  int32_t index = -1;
-  kernels_.argmax(logits.data(), static_cast<int32_t>(logits.size()), &max, &index);
-  if (!std::isfinite(max)) return std::max(index, 0);
+  const float max = MaxOf(logits);
+  if (!std::isfinite(max)) return BestOf(logits).token;
   scratch.block_sums.clear();
   double total = 0;
   for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
@@ -323,7 +356,7 @@ int32_t Sampler::DrawFromAll(std::span<const float> logits, double u, Scratch& s
   double left = u * total;
   size_t block = 0;
   while (block + 1 < scratch.block_sums.size() && left >= scratch.block_sums[block]) left -= scratch.block_sums[block++];
-  int32_t drawn = index;
+  int32_t drawn = -1;
   const size_t end = std::min((block + 1) * kBlock, logits.size());
   for (size_t i = block * kBlock; i < end; ++i) {
     const double p = std::exp(static_cast<double>(logits[i]) - static_cast<double>(max));
@@ -332,7 +365,7 @@ int32_t Sampler::DrawFromAll(std::span<const float> logits, double u, Scratch& s
     if (left < p) break;
     left -= p;
   }
-  return drawn;
+  return drawn >= 0 ? drawn : BestOf(logits).token;  // the block's exponentials were below what double can tell
 }
 
 void Sampler::Sample(const Sequence& sequence, std::span<float> logits, Scratch& scratch, SampleResult& result) const {
@@ -347,10 +380,7 @@ void Sampler::Sample(const Sequence& sequence, std::span<float> logits, Scratch&
   }
   ApplyPenalties(sequence, row, scratch);
   if (IsGreedy(params)) {
-    float max = 0;
-    int32_t index = -1;
-    kernels_.argmax(row.data(), static_cast<int32_t>(row.size()), &max, &index);
-    result.token = std::max(index, 0);
+    result.token = BestOf(row).token;
   } else {
     const double u = Draw(sequence.seed, sequence.num_generated());
     if (params.top_k <= 0 && params.top_p >= 1.0f && params.min_p <= 0) {

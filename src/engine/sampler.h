@@ -61,9 +61,6 @@ class Sampler {
     float log_sum_exp = 0;
   };
   RawStats StatsOf(std::span<const float> logits) const;
-  Candidate FindBlockMaxima(std::span<const float> logits, Scratch& scratch) const;
-  double Collect(std::span<const float> logits, float lowest, float max, Scratch& scratch) const;
-  float TopKThreshold(std::span<const float> logits, size_t k, Scratch& scratch) const;
   double CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const;
   int32_t DrawFromAll(std::span<const float> logits, double u, Scratch& scratch) const;
 
