@@ -1,5 +1,5 @@
 // Kernels are unchecked functions for one thread and one tile, in one table per instruction set, chosen once from cpuid. `ref` is a
-// complete table, plain and written differently: it is the truth. Argument structs are plain data; shapes were checked by the op.
+// complete table, plain and written differently: it is the truth (NUM-2: every family agrees with it within rounding). Argument structs are plain data; shapes were checked by the op.
 // A kernel never sees a worker, a barrier or a model word.
 #pragma once
 

@@ -9,12 +9,16 @@ template <typename Op, int R, int P>
 static inline void ScoreGroups(const AttentionArgs& a, const std::byte* k, size_t group_bytes, int32_t query, int32_t token) {
   const std::byte* x[R];
   for (int r = 0; r < R; ++r) x[r] = reinterpret_cast<const std::byte*>(a.queries[query + r]);
-  const Block<R, P> block = Multiply<Op, R, P>(x, k, group_bytes, a.head_dim);
+  V16 sum[R][P];
+  for (int r = 0; r < R; ++r) {
+    for (int p = 0; p < P; ++p) sum[r][p] = Zero();
+  }
+  RunSteps<Op, R, P>(sum, x, k, group_bytes, 0, static_cast<size_t>(a.head_dim / 2), AskAhead{1024});
   for (int r = 0; r < R; ++r) {
     for (int p = 0; p < P; ++p) {
       // Tokens that the query may not see count as minus infinity, whatever the page holds there.
       const int32_t first = token + 16 * p;
-      const V16 score = KeepN(block.sum[r][p], a.limits[query + r] - first, Set1(-__builtin_inff()));
+      const V16 score = KeepN(sum[r][p], a.limits[query + r] - first, Set1(-__builtin_inff()));
       Store(a.scores + static_cast<ptrdiff_t>(query + r) * kScoresLd + first, score);
     }
   }
@@ -46,7 +50,7 @@ static void Scores(const AttentionArgs& a, int32_t longest) {
     const std::byte* k = a.k[token / a.page_tokens] + static_cast<size_t>(token % a.page_tokens / 16) * group_bytes;
     const int32_t in_page = a.page_tokens - token % a.page_tokens;
     if (in_page >= 64 && longest - token >= 64) {
-      ScoreQueries<Op, 4, kPanels2, kScoreGroups4, kPanelsWide>(a, k, group_bytes, token);
+      ScoreQueries<Op, 4, kPanelsOfRows[2], kScoreGroups4, kPanelsOfRows[6]>(a, k, group_bytes, token);
       token += 64;
     } else {
       ScoreQueries<Op, 1, 1, 1, 1>(a, k, group_bytes, token);

@@ -10,13 +10,9 @@ namespace avocet::ops {
 namespace avx2 {
 namespace {
 
-// Register blocks: rows x panels, two registers per sum, three for the operands, sixteen in all.
+// Register blocks: panels that go with so many rows, two registers per sum, three for the operands, sixteen in all.
 constexpr int kRowsWide = 6;
-constexpr int kPanelsWide = 1;
-constexpr int kPanelsWideSwiGlu = 2;
-constexpr int kPanels2 = 2;
-constexpr int kPanels3 = 2;
-constexpr int kPanels4 = 2;
+constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 2, 2, 1, 1, 1};
 constexpr int kScoreGroups4 = 1;
 constexpr int kValueCols = 1;
 constexpr int kDeltaSlices = 1;

@@ -11,13 +11,9 @@ namespace avocet::ops {
 namespace avx512 {
 namespace {
 
-// Register blocks: rows x panels, one register per sum, thirty-two in all.
+// Register blocks: panels that go with so many rows, one register per sum, thirty-two in all.
 constexpr int kRowsWide = 6;
-constexpr int kPanelsWide = 4;
-constexpr int kPanelsWideSwiGlu = 4;
-constexpr int kPanels2 = 4;
-constexpr int kPanels3 = 4;
-constexpr int kPanels4 = 4;
+constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 4, 4, 4, 4, 4};
 constexpr int kScoreGroups4 = 4;
 constexpr int kValueCols = 4;
 constexpr int kDeltaSlices = 2;

@@ -11,13 +11,9 @@ namespace avocet::ops {
 namespace avx512_bf16 {
 namespace {
 
-// Register blocks: rows x panels, one register per sum, thirty-two in all.
+// Register blocks: panels that go with so many rows, one register per sum, thirty-two in all.
 constexpr int kRowsWide = 6;
-constexpr int kPanelsWide = 4;
-constexpr int kPanelsWideSwiGlu = 4;
-constexpr int kPanels2 = 4;
-constexpr int kPanels3 = 4;
-constexpr int kPanels4 = 4;
+constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 4, 4, 4, 4, 4};
 constexpr int kScoreGroups4 = 4;
 constexpr int kValueCols = 4;
 constexpr int kDeltaSlices = 2;
@@ -31,17 +27,20 @@ constexpr int kDeltaSlices = 2;
 
 // vdpbf16ps for every number of rows: another instruction for more rows would round otherwise (design decision 3).
 struct Bf16Bf16 {
+  static constexpr int kParts = 1;
   static constexpr size_t kStepBytes = 64;
   static constexpr size_t kInputStepBytes = 4;
   using X = __m512i;
   using W = __m512i;
+  template <int kPart>
   static inline X LoadX(const std::byte* x) {
     int32_t pair;
     __builtin_memcpy(&pair, x, 4);
     return _mm512_set1_epi32(pair);
   }
+  template <int kPart>
   static inline W LoadW(const std::byte* w) { return _mm512_loadu_si512(w); }
-  static inline V16 Step(V16 acc, X x, W w) { return {_mm512_dpbf16_ps(acc.v, (__m512bh)w, (__m512bh)x)}; }
+  static inline V16 Step(V16 sum, X x, W w) { return {_mm512_dpbf16_ps(sum.v, (__m512bh)w, (__m512bh)x)}; }
 };
 
 #include "ops/isa/attention_inl.h"
