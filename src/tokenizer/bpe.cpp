@@ -15,8 +15,9 @@ namespace {
 
 // Up to here a plain scan for the lowest rank beats the heap (tokenizer_bench).
 constexpr size_t kShortPieceBytes = 64;
-// A window of a long piece: many tokens, and small enough that its symbols stay in the nearest caches.
-constexpr size_t kWindowBytesMin = 8192;
+// A window of a long piece: many tokens, and small enough that symbols and heap (24 bytes per byte) stay in a first-level cache of
+// 32 KiB: one letter repeated is encoded 3 to 4 times as fast as with 8192 (tokenizer_bench, EPYC with 2 cores).
+constexpr size_t kWindowBytesMin = 1024;
 constexpr size_t kWindowTokens = 8;  // at least so many of the longest tokens fit into a window
 // A cut that does not join is moved back by a token so often; then the whole piece is merged at once. No text is known to need it.
 constexpr int32_t kCutRetriesMax = 3;
