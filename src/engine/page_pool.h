@@ -1,4 +1,5 @@
-// Page ids: a free list and reference counts. PAGE-1: free + referenced = total, checked by CheckConservation.
+// Page ids: a free list and reference counts. PAGE-1: free + referenced = total, checked by CheckConservation. PAGE-2: a page with two
+// holders is full and never written again; pages are not shared yet, so every live page has exactly one holder.
 // Owner: the engine thread, through the CacheManager.
 #pragma once
 
