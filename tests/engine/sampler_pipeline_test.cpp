@@ -319,7 +319,9 @@ TEST_P(SamplerTables, NotANumberAndInfinity_GiveSomeToken) {
         sampler.Sample(sequence, logits, scratch, sample);
         EXPECT_GE(sample.token, 0);
         EXPECT_LT(sample.token, kVocab);
-        if (num_bad == 1) EXPECT_EQ(sample.token == kBad, value > 0) << value;
+        if (num_bad == 1) {
+          EXPECT_EQ(sample.token == kBad, value > 0) << value;
+        }
       }
     }
   }

@@ -246,7 +246,9 @@ TEST(SameOutput, AnyBudgetPoolAndCompany_GivesTheSameTokensAndLogprobs) {
         }
         driver.RunToEnd();
         driver.ExpectOracle();
-        if (pages == 10 && company == 8 && budget == 64) EXPECT_GT(driver.core().stats().preemptions, 0);
+        if (pages == 10 && company == 8 && budget == 64) {
+          EXPECT_GT(driver.core().stats().preemptions, 0);
+        }
       }
     }
   }

@@ -280,7 +280,9 @@ TEST(Simulation, AnyLoad_EveryRequestGivesWhatTheOracleGives) {
               static_cast<unsigned long long>(steps), static_cast<long long>(finished), static_cast<long long>(preemptions));
   // A run that never preempts or finishes nothing tests nothing.
   EXPECT_GT(finished, 100);
-  if (steps >= kDefaultSteps) EXPECT_GT(preemptions, 100);
+  if (steps >= kDefaultSteps) {
+    EXPECT_GT(preemptions, 100);
+  }
 }
 
 }  // namespace
