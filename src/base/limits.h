@@ -24,13 +24,17 @@ inline constexpr int32_t kAddedTokensMax = 65536;                  // the family
 inline constexpr size_t kAddedTokenBytesMax = 1024;                // one added token; bounds the matching per byte of text
 inline constexpr size_t kSplitPatternBytesMax = size_t{16} << 10;  // pre-tokenizer pattern; the family's has 125
 inline constexpr int32_t kTokenizerValuesMax = 2'000'000;          // JSON values outside vocabulary and merges
-inline constexpr size_t kEncodeBytesMax = size_t{1} << 30;         // one text to encode; requests are far smaller (kBodyBytesMax)
+inline constexpr size_t kEncodeBytesMax = size_t{512} << 20;       // one text to encode; repairing may triple it, ICU counts in int32
 inline constexpr size_t kHeldBytesMax = 256;                       // bytes a stream holds back while they end in a broken character
 inline constexpr uint32_t kSplitMatchStepsMax = 10'000'000;        // backtracking steps of one match of a foreign split pattern
 
 // Template rendering: a template is code that a stranger wrote.
 inline constexpr int64_t kTemplateStepsMax = 5'000'000;              // evaluated nodes; 1,000 messages take about 100,000
-inline constexpr int32_t kTemplateDepthMax = 200;                    // nested expressions, blocks and macro calls
+inline constexpr int32_t kTemplateDepthMax = 200;                    // nesting of the source, and of the values it makes
+inline constexpr int32_t kTemplateTreeHeightMax = 500;               // operators in one another: a + b + c ... is a high tree
+inline constexpr int32_t kTemplateFramesMax = 1000;                  // evaluations in one another, about 0.6 KB of stack each
+inline constexpr int64_t kTemplateRangeMax = 100'000;                // numbers of one range(), as in the reference's sandbox
+inline constexpr size_t kTemplateStepBytes = 64;                     // bytes of text made that count as one step
 inline constexpr size_t kTemplateOutputBytesMax = size_t{64} << 20;  // rendered text
 
 // Requests.
