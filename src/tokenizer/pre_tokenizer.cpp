@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "tokenizer/family_matcher.h"
 #include "tokenizer/utf8.h"
 
@@ -87,7 +88,8 @@ Result<PreTokenizer> PreTokenizer::CreateRegex(const std::string& pattern) {
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                           PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &error_at, nullptr));
   if (code == nullptr) {
-    return Fail(Errc::kCorrupt, "split pattern does not compile: {} near byte {} of {}", PcreMessage(error), error_at, translated);
+    return Fail(Errc::kCorrupt, "split pattern does not compile: {} near byte {} of {}", PcreMessage(error), error_at,
+                Printable(translated));
   }
   // Without JIT (refused by the kernel, say) matching is slower, not different.
   if (const int rc = pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE); rc != 0) {
@@ -113,6 +115,7 @@ void PreTokenizer::Split(std::string_view text, PieceSink sink) const {
 }
 
 void PreTokenizer::SplitRegex(std::string_view text, PieceSink sink) const {
+  if (text.empty()) return;
   const MatchData match(pcre2_match_data_create_from_pattern(regex_->code.get(), nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
   const JitStack stack(pcre2_jit_stack_create(kJitStackBytes, kJitStackBytesMax, nullptr));
@@ -138,9 +141,9 @@ void PreTokenizer::SplitRegex(std::string_view text, PieceSink sink) const {
     if (begin > emitted) sink(text.substr(emitted, begin - emitted));
     if (end > begin) sink(text.substr(begin, end - begin));
     emitted = search_at = end;
-    if (end == begin && end < text.size())
-      search_at += static_cast<size_t>(FirstUnit(text.substr(end)).num_bytes);  // it cuts, then moves on
     if (end == text.size()) break;
+    // An empty match cuts, too; the search goes on one character later.
+    if (end == begin) search_at += static_cast<size_t>(FirstUnit(text.substr(end)).num_bytes);
   }
   if (emitted < text.size()) sink(text.substr(emitted));
 }
