@@ -13,6 +13,7 @@ namespace {
 // Register blocks: panels that go with so many rows, two registers per sum, three for the operands, sixteen in all.
 constexpr int kRowsWide = 6;
 constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 2, 2, 1, 1, 1};
+constexpr size_t kPieceBytes = 16 * 1024;  // of one panel: a group of four takes a part of the second-level cache
 constexpr int kScoreGroups4 = 1;
 constexpr int kValueCols = 1;
 constexpr int kDeltaSlices = 1;

@@ -14,6 +14,7 @@ namespace {
 // Register blocks: panels that go with so many rows, one register per sum, thirty-two in all.
 constexpr int kRowsWide = 6;
 constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 4, 4, 4, 4, 4};
+constexpr size_t kPieceBytes = 64 * 1024;  // of one panel: a group of four takes a part of the second-level cache
 constexpr int kScoreGroups4 = 4;
 constexpr int kValueCols = 4;
 constexpr int kDeltaSlices = 2;
@@ -39,7 +40,9 @@ struct Bf16Bf16 {
     return _mm512_set1_epi32(pair);
   }
   template <int kPart>
-  static inline W LoadW(const std::byte* w) { return _mm512_loadu_si512(w); }
+  static inline W LoadW(const std::byte* w) {
+    return _mm512_loadu_si512(w);
+  }
   static inline V16 Step(V16 sum, X x, W w) { return {_mm512_dpbf16_ps(sum.v, (__m512bh)w, (__m512bh)x)}; }
 };
 

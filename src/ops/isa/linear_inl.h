@@ -22,7 +22,7 @@ struct F32Bf16 {
   }
   template <int kPart>
   static inline W LoadW(const std::byte* w) {
-    return kPart == 0 ? EvenBf16(LoadBits(w)) : OddBf16(LoadBits(w));
+    return kPart == 0 ? EvenBf16(LoadBits(w)) : OddBf16(LoadBitsAgain(w));
   }
   static inline V16 Step(V16 sum, X x, W w) { return Fma(w, x, sum); }
 };
@@ -107,10 +107,8 @@ struct AskNext {
 
 constexpr int kGroupPanels = 4;
 constexpr int kBatchBlocks = 16;
-// Bytes of one panel that make a piece. Many blocks of rows: a group takes half of a 1 MB second-level cache. Two or three blocks are
-// over before such a piece has arrived: there a piece and the next one fit the first-level cache, and what is asked for is used soon
-// (M=16: 77 % of its roof against 68 %, M=64: 95 % against 85 %; Zen 5, linear_bench).
-constexpr size_t kPieceBytes = 128 * 1024;
+// Few blocks of rows are over before a piece of kPieceBytes per panel has arrived: there a piece and the next one fit the first-level
+// cache, and what is asked for is used soon (M=16: 78 % of its roof against 68 %; Zen 5, linear_bench).
 constexpr size_t kSmallPieceBytes = 4 * 1024;
 constexpr int kSmallPieceBlocks = 3;
 constexpr size_t kAheadBytes = 1024;
@@ -203,11 +201,12 @@ class Group {
         blocks_(args.rows),
         panels_(args.num_panels - first_panel < kGroupPanels ? args.num_panels - first_panel : kGroupPanels),
         // An f32 panel holds exactly in_features rows of 16; a bf16 panel rounds up to pairs (the padding is zero).
-        steps_(static_cast<size_t>(Op::kStepBytes == 128 ? args.in_features / 2 : (args.in_features + 1) / 2)) {}
+        steps_(static_cast<size_t>(Op::kStepBytes == 128 ? args.in_features / 2 : (args.in_features + 1) / 2)),
+        is_streamed_(blocks_.count == 1 && kPanelsOfRows[args.rows] >= panels_) {}
 
   void Run() {
     const size_t range_steps = (blocks_.count <= kSmallPieceBlocks ? kSmallPieceBytes : kPieceBytes) / Op::kStepBytes;
-    const bool has_ranges = steps_ > range_steps && blocks_.count > 1;
+    const bool has_ranges = steps_ > range_steps && !is_streamed_;
     const int32_t batch = has_ranges ? kBatchBlocks : blocks_.count;
     for (int32_t block = 0; block < blocks_.count; block += batch) {
       const int32_t end = block + batch < blocks_.count ? block + batch : blocks_.count;
@@ -245,7 +244,7 @@ class Group {
         const int32_t width = BlockPanels(rows, panels_ - p);
         args.panels = Panel(first_ + p) + begin * Op::kStepBytes;
         args.sums = sums + p;
-        if (blocks_.count == 1) {
+        if (is_streamed_) {
           RunPanels<Op, AskAhead>(args, rows, width);
         } else {
           args.next = Ask(args.panels, next, calls_left);
@@ -313,6 +312,7 @@ class Group {
   RowBlocks blocks_;
   int32_t panels_;
   size_t steps_;
+  bool is_streamed_;  // one block takes all rows and panels of a group at once
 };
 
 // What becomes of the sums of one row over `panels` panels from `first` on.

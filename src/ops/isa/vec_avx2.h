@@ -80,6 +80,12 @@ static inline Bits16 LoadBits(const std::byte* p) {
   const auto* words = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
 }
+// Loads a second time what the compiler would rather keep in registers that it does not have: a sum on the stack would lengthen its
+// chain.
+static inline Bits16 LoadBitsAgain(const std::byte* p) {
+  __asm__("" : "+r"(p));
+  return LoadBits(p);
+}
 static inline V16 EvenBf16(Bits16 w) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(w.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(w.hi, 16))};
 }

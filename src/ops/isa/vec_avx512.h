@@ -72,6 +72,9 @@ static inline V16 ScaleByPow2(V16 a, V16 n) {
 static inline Bits16 LoadBits(const std::byte* p) {
   return _mm512_loadu_si512(p);
 }
+static inline Bits16 LoadBitsAgain(const std::byte* p) {
+  return LoadBits(p);
+}
 static inline V16 EvenBf16(Bits16 w) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(w, 16))};
 }
