@@ -304,7 +304,8 @@ ApiResult<PreparedRequest> ApiHandler::ParseAndPrepare(const HttpRequest& reques
 }
 
 void ApiHandler::RunJob(size_t body_bytes, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job) {
-  if (body_bytes < limits::kHelperBodyBytesMin) {
+  // A template that came with the request may take its time, however short the body is.
+  if (body_bytes < limits::kHelperBodyBytesMin && !parts_.options->trust_request_chat_template) {
     job()();
     return;
   }

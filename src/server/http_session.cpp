@@ -65,7 +65,7 @@ class HttpSession::Exchange final : public HttpExchange {
     is_stream_ = true;
     if (!is_chunked_) session_->keeps_alive_ = false;  // HTTP/1.0: the end of the connection is the end of the stream
     std::string bytes = session_->HeaderLines(200) + extra_headers_;
-    bytes += fmt::format("content-type: {}\r\ncache-control: no-cache\r\n{}\r\n", content_type,
+    bytes += fmt::format("content-type: {}\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n{}\r\n", content_type,
                          is_chunked_ ? "transfer-encoding: chunked\r\n" : "");
     Answered(200);
     session_->Send(std::move(bytes));
