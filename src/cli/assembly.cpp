@@ -218,13 +218,25 @@ Result<std::unique_ptr<Assembly>> Prepare(const Options& options, const Environm
 Result<void> LoadText(const Options& options, Assembly* assembly) {
   const Clock::time_point start = Clock::now();
   const std::string& dir = options.tokenizer.empty() ? assembly->files.path.dir : options.tokenizer;
-  if (!options.skip_tokenizer_init) {
+  AVOCET_TRY(const weights::ModelFolder folder, weights::ModelFolder::Open(dir));
+  const Result<std::string> file = folder.Resolve("tokenizer.json");
+  const bool is_absent = !file && file.error().code == Errc::kNotFound;
+  // Dummy weights are for measuring: a config.json is all that they ask for.
+  const bool can_do_without = options.load_format == "dummy" && options.tokenizer.empty();
+  if (options.skip_tokenizer_init) {
+    assembly->no_tokenizer_reason = "--skip-tokenizer-init";
+  } else if (is_absent && can_do_without) {
+    assembly->no_tokenizer_reason = "dummy weights, and the folder has no tokenizer.json";
+  } else if (is_absent) {
+    return Fail(Errc::kNotFound,
+                "{} has no tokenizer.json; name another folder with --tokenizer, or serve token ids with --skip-tokenizer-init",
+                Printable(dir));
+  } else {
     AVOCET_TRY(assembly->tokenizer, tokenizer::Tokenizer::Load(dir));
   }
   if (!options.chat_template.empty()) {
     AVOCET_TRY_VOID(TakeGivenTemplate(options.chat_template, assembly));
   } else if (assembly->tokenizer != nullptr) {
-    AVOCET_TRY(const weights::ModelFolder folder, weights::ModelFolder::Open(dir));
     Result<std::string> source = weights::ReadModelFile(folder, "chat_template.jinja", limits::kTemplateBytesMax);
     if (source) {
       AVOCET_TRY(assembly->chat_template, tokenizer::ChatTemplate::Parse(*source, "chat_template.jinja"));

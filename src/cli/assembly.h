@@ -50,9 +50,10 @@ struct Assembly {
   ModelFiles files;
   MemoryPlan plan;
   std::unique_ptr<device::WorkerPool> pool;
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  // nullptr with --skip-tokenizer-init
-  std::optional<tokenizer::ChatTemplate> chat_template;   // none: the model has none; serve hands it to the server
-  std::string chat_template_source;                       // where it came from; empty: there is none
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  // nullptr: token ids only, and why:
+  std::string no_tokenizer_reason;
+  std::optional<tokenizer::ChatTemplate> chat_template;  // none: the model has none; serve hands it to the server
+  std::string chat_template_source;                      // where it came from; empty: there is none
   double tokenizer_seconds = 0;
   model::LoadReport load;
   std::unique_ptr<model::Model> model;

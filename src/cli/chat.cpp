@@ -235,6 +235,8 @@ Result<int> Run(const CommandLine& line, const Environment& environment) {
   const Options options = ChatDefaults(line.options);
   const Clock::time_point start = Clock::now();
   AVOCET_TRY(const std::unique_ptr<Assembly> assembly, Assemble(options, environment));
+  if (assembly->tokenizer == nullptr)
+    return Fail(Errc::kNotFound, "a conversation needs a tokenizer.json ({})", assembly->no_tokenizer_reason);
   if (!assembly->chat_template) {
     return Fail(Errc::kNotFound, "{} has no chat template; give one with --chat-template", assembly->files.path.dir);
   }

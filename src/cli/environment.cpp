@@ -41,7 +41,7 @@ constexpr auto kTable = std::to_array<EnvVariable>({
     {"GLOO_SOCKET_IFNAME", false, "there is one rank, so nothing is exchanged"},
     {"TP_SOCKET_IFNAME", false, "there is one rank, so nothing is exchanged"},
     {"TASK_QUEUE_ENABLE", false, "steps are issued directly, there is no queue of operators"},
-    {"VLLM_ASCEND_ENABLE_FUSED_MC2", false, "experts run as one fused pass over their rows in any case"},
+    {"VLLM_ASCEND_ENABLE_FUSED_MC2", false, "experts run in one way here, whatever it says"},
     {"VLLM_ASCEND_ENABLE_FLASHCOMM1", false, "there is one rank, so nothing is exchanged"},
     {"VLLM_ASCEND_*", false, "it steers another platform"},
     {"VLLM_WORKER_MULTIPROC_METHOD", false, "there are no worker processes"},

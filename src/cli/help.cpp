@@ -120,7 +120,7 @@ std::string Overview(Command command) {
     }
     const auto num_others =
         std::count_if(group.flags.begin(), group.flags.end(), [](const FlagSpec& flag) { return flag.effect != FlagEffect::kActs; });
-    if (num_others > 0) names += fmt::format("{}({} more, without effect yet)", names.empty() ? "" : " ", num_others);
+    if (num_others > 0) names += fmt::format("{}{}, without effect yet)", names.empty() ? "(" : " (and ", num_others);
     out += fmt::format("  --help={:<11} {}\n", group.name, group.title);
     AppendWrapped(names, 21, &out);
   }

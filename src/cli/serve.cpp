@@ -148,9 +148,9 @@ double CopyRateFor(Assembly& assembly) {
 
 void Report(const StartFacts& facts, const server::Server& server) {
   std::string screen;
-  for (const std::string& line : DescribeStart(facts)) screen += line + "\n";
+  for (const std::string& line : DescribeStart(facts)) screen += "\n" + line;
   const ModelPath& path = facts.assembly.files.path;
-  LogInfo("avocet {}: serving {} as {}{}\n{}", AVOCET_VERSION, path.dir, ServedNames(facts.line.options, path)[0],
+  LogInfo("avocet {}: serving {} as {}{}{}", AVOCET_VERSION, path.dir, ServedNames(facts.line.options, path)[0],
           path.is_demo ? " (no MODEL was given: the bundled demo)" : "", screen);
   LogInfo("Application startup complete.");
   LogInfo("Listening on {}", server.url());

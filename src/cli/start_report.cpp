@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "cli/host_notes.h"
 #include "cli/human_number.h"
 #include "ops/kernel_choice.h"
 
@@ -51,7 +52,7 @@ std::vector<std::string> DescribeLoad(const StartFacts& facts) {
 }
 
 std::string DescribeText(const Assembly& assembly) {
-  if (assembly.tokenizer == nullptr) return "none (--skip-tokenizer-init): token ids in and out";
+  if (assembly.tokenizer == nullptr) return fmt::format("none ({}): token ids in and out", assembly.no_tokenizer_reason);
   const std::string chat = assembly.chat_template_source.empty() ? "no chat template: /v1/chat/completions answers with an error"
                                                                  : "conversations through " + assembly.chat_template_source;
   return fmt::format("{} tokens, {:.2f} s; {}", FormatCount(assembly.tokenizer->vocab_size()), assembly.tokenizer_seconds, chat);
@@ -76,6 +77,7 @@ std::vector<std::string> DescribeMachine(const Machine& machine) {
                              Gib(topology.memory_limit_bytes), Gib(topology.memory_available_bytes)),
                  DescribeWorkers(machine)},
                 &lines);
+  AppendSection("host", HostNotes(topology.num_numa_nodes), &lines);
   AppendSection("kernels", ops::ExplainChoice(machine.cpu, machine.isa), &lines);
   return lines;
 }

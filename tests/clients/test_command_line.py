@@ -67,6 +67,17 @@ def test_a_start_that_cannot_be_exits_with_1(words, says):
     assert says in last and len(last) < 600, done.stderr
 
 
+def test_a_folder_without_tokenizer_names_the_two_ways_out(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((ROOT / "models/demo" / name).read_bytes())
+    last = avocet("serve", folder, "--port", "0", code=1).stderr.splitlines()[-1]
+    assert "tokenizer.json" in last and "--skip-tokenizer-init" in last
+    with server(folder, "--tokenizer", "models/demo", "--served-model-name", "m") as running:
+        assert complete(running.url, "m")["usage"]["completion_tokens"] == 3
+
+
 def test_malformed_environment_is_one_clear_line():
     assert "VLLM_CPU_KVCACHE_SPACE" in avocet("serve", code=1, env={"VLLM_CPU_KVCACHE_SPACE": "lots"}).stderr
     assert "AVOCET_ISA" in avocet("serve", "models/demo", code=1, env={"AVOCET_ISA": "sse9"}).stderr
@@ -163,8 +174,9 @@ def test_without_a_model_the_demo_is_served_and_it_says_so():
         assert httpx.get(running.url + "/v1/models").json()["data"][0]["id"] == "demo"
 
 
-def test_dummy_weights_need_a_config_only(tmp_path):
-    with server(config_only(tmp_path), *DUMMY, "--served-model-name", "shape") as running:
+@pytest.mark.parametrize("flags", [DUMMY, ["--load-format", "dummy", "--max-model-len", "256"]], ids=["no-tokenizer", "plain"])
+def test_dummy_weights_need_a_config_only(tmp_path, flags):
+    with server(config_only(tmp_path), *flags, "--served-model-name", "shape") as running:
         reply = httpx.post(running.url + "/v1/completions", json={"model": "shape", "prompt": [1, 2, 3], "max_tokens": 4, "return_token_ids": True}, timeout=60)
         assert reply.status_code == 200, reply.text
         assert reply.json()["usage"]["completion_tokens"] == 4
