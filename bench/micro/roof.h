@@ -41,8 +41,10 @@ inline double SecondsOf(const device::WorkerPool& pool, FunctionRef<void()> fn) 
   return std::max(Now(pool.num_workers()) - start, 1e-9);
 }
 
-// The workers that `avocet serve` would use (argv: --workers N), its kernel family (AVOCET_ISA lowers it).
+// The workers that `avocet serve` would use (--workers N), its kernel family (AVOCET_ISA lowers it). --only TEXT leaves out the lines
+// whose name lacks the text.
 struct Machine {
+  std::string only;
   device::CpuFeatures cpu;
   device::Isa isa{};
   std::unique_ptr<device::WorkerPool> pool;
@@ -50,11 +52,12 @@ struct Machine {
 };
 
 inline Machine MakeMachine(int argc, char** argv) {
+  Machine machine;
   int32_t workers = 0;
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::string(argv[i]) == "--workers") workers = std::atoi(argv[i + 1]);
+    if (std::string(argv[i]) == "--only") machine.only = argv[i + 1];
   }
-  Machine machine;
   machine.cpu = device::DetectCpu();
   const auto isa = device::ChooseIsa(machine.cpu);
   CHECK(isa.has_value(), "{}", isa.error().message);
@@ -244,6 +247,7 @@ inline double Median(std::vector<double> values) {
 // 60 % of the best one are dropped: a neighbour was at work.
 inline void Compare(const Machine& machine, const Line& line, FunctionRef<double()> roof, FunctionRef<double()> ours, double scale,
                     int repetitions = 9) {
+  if (line.what.find(machine.only) == std::string::npos) return;
   std::vector<double> roofs, values;
   ours();
   for (int i = 0; i < repetitions; ++i) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/limits.h"
 
 namespace avocet::ops {
 namespace {
@@ -27,21 +28,20 @@ size_t StateFloatsPerHead(const DeltaNetShape& shape) {
 
 // One worker's activations for a block of tokens of one key head.
 struct Scratch {
-  float* q;        // [kBlockTokens, key_dim]
-  float* k;        // [kBlockTokens, key_dim]
-  float* v;        // [kBlockTokens, value_dim * value heads]
-  float* out;      // [kBlockTokens, value_dim]
-  float* kq;       // [kBlockTokens]
-  float* decay;    // [kBlockTokens]
-  float* beta;     // [kBlockTokens]
-  float* history;  // [conv_kernel-1, channels of one convolution]
+  float* q;      // [kBlockTokens, key_dim]
+  float* k;      // [kBlockTokens, key_dim]
+  float* v;      // [kBlockTokens, value_dim * value heads]
+  float* out;    // [kBlockTokens, value_dim]
+  float* kq;     // [kBlockTokens]
+  float* decay;  // [kBlockTokens]
+  float* beta;   // [kBlockTokens]
 };
 
 size_t ScratchFloats(const DeltaNetShape& shape) {
   const auto key = static_cast<size_t>(shape.key_dim);
   const auto value = static_cast<size_t>(shape.value_dim);
   const size_t values = value * static_cast<size_t>(ValueHeadsPerKey(shape));
-  return RoundUp16(kBlockTokens * (2 * key + values + value + 3) + static_cast<size_t>(shape.conv_kernel - 1) * std::max(key, values));
+  return RoundUp16(kBlockTokens * (2 * key + values + value + 3));
 }
 
 Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
@@ -54,7 +54,6 @@ Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
   s.kq = s.out + block * static_cast<size_t>(shape.value_dim);
   s.decay = s.kq + block;
   s.beta = s.decay + block;
-  s.history = s.beta + block;
   return s;
 }
 
@@ -78,7 +77,28 @@ class Task {
     for (const Channels& channels : ChannelsOf(key_head)) KeepHistory(span, channels);
   }
 
+  // Asks for what the beginning of RunSpan will wait for: pieces too short for the hardware to see a pattern in.
+  void AskFor(const DeltaNetSpan& span, int32_t key_head) const {
+    for (const Channels& channels : ChannelsOf(key_head)) {
+      for (int32_t row = 1 - shape_.conv_kernel; row < std::min(span.num_rows, 2); ++row) {
+        AskForLines(InputRow(span, row) + channels.first, channels.count);
+      }
+    }
+    AskForGate(span, 0, key_head * ValueHeadsPerKey(shape_));
+  }
+
  private:
+  static void AskForLines(const float* from, int32_t count) {
+    for (int32_t i = 0; i < count; i += 16) __builtin_prefetch(from + i);
+  }
+
+  const float* Gate(const DeltaNetSpan& span, int32_t row, int32_t value_head) const {
+    return qkvz_.row(span.row_begin + row) + shape_.conv_dim() + static_cast<ptrdiff_t>(value_head) * shape_.value_dim;
+  }
+  void AskForGate(const DeltaNetSpan& span, int32_t row, int32_t value_head) const {
+    AskForLines(Gate(span, row, value_head), shape_.value_dim);
+  }
+
   struct Channels {
     int32_t first;
     int32_t count;
@@ -99,45 +119,45 @@ class Task {
     std::memset(span.recurrent + static_cast<size_t>(key_head) * floats, 0, floats * sizeof(float));
     for (const Channels& channels : ChannelsOf(key_head)) {
       for (int32_t tap = 0; tap < shape_.conv_kernel - 1; ++tap) {
-        std::memset(ConvRow(span, tap) + channels.first, 0, static_cast<size_t>(channels.count) * sizeof(float));
+        std::memset(span.conv + static_cast<ptrdiff_t>(tap) * shape_.conv_dim() + channels.first, 0,
+                    static_cast<size_t>(channels.count) * sizeof(float));
       }
     }
   }
 
-  // History layout: [conv_kernel-1][conv_dim], oldest first.
-  float* ConvRow(const DeltaNetSpan& span, int32_t tap) const { return span.conv + static_cast<ptrdiff_t>(tap) * shape_.conv_dim(); }
+  // The kept input of a position before this span: a ring of [conv_kernel-1][conv_dim], so that a step writes only its own rows.
+  float* KeptRow(const DeltaNetSpan& span, int32_t position) const {
+    const int32_t before = shape_.conv_kernel - 1;
+    return span.conv + static_cast<ptrdiff_t>((position + before) % before) * shape_.conv_dim();
+  }
+
+  // The raw input of row `row` of the span; negative rows are earlier positions.
+  const float* InputRow(const DeltaNetSpan& span, int32_t row) const {
+    return row >= 0 ? qkvz_.row(span.row_begin + row) : KeptRow(span, span.first_position + row);
+  }
 
   void Convolve(const DeltaNetSpan& span, const Channels& channels, int32_t first_row, int32_t rows, float* out, int32_t out_ld) {
     const int32_t taps = shape_.conv_kernel;
-    const int32_t before = taps - 1;
-    // Rows of this span before the block stand in qkvz; only the first rows reach back into the kept history. The kernel wants one
-    // consecutive history, so the few rows are gathered.
-    float* history = scratch_.history;
-    for (int32_t i = 0; i < before; ++i) {
-      const int32_t source = first_row - before + i;
-      const float* row = source >= 0 ? qkvz_.row(span.row_begin + source) : ConvRow(span, source + before);
-      std::memcpy(history + static_cast<ptrdiff_t>(i) * channels.count, row + channels.first,
-                  static_cast<size_t>(channels.count) * sizeof(float));
+    std::array<const float*, limits::kConvKernelMax> history;
+    for (int32_t i = 0; i < taps - 1; ++i) {
+      history[static_cast<size_t>(i)] = InputRow(span, first_row - (taps - 1) + i) + channels.first;
     }
     kernels_.conv_silu({.num_tokens = rows,
                         .channels = channels.count,
                         .taps = taps,
                         .x = qkvz_.row(span.row_begin + first_row) + channels.first,
                         .x_ld = qkvz_.ld,
-                        .history = history,
-                        .history_ld = channels.count,
+                        .history = history.data(),
                         .weight = params_.conv_weight.data() + static_cast<ptrdiff_t>(channels.first) * taps,
                         .out = out,
                         .out_ld = out_ld});
   }
 
-  // The last conv_kernel-1 raw inputs of the sequence, for the next step.
+  // The last raw inputs of the span, for the next step.
   void KeepHistory(const DeltaNetSpan& span, const Channels& channels) {
-    const int32_t before = shape_.conv_kernel - 1;
-    for (int32_t i = 0; i < before; ++i) {
-      const int32_t source = span.num_rows - before + i;  // ascending: a row is read before it is overwritten
-      const float* row = source >= 0 ? qkvz_.row(span.row_begin + source) : ConvRow(span, source + before);
-      std::memmove(ConvRow(span, i) + channels.first, row + channels.first, static_cast<size_t>(channels.count) * sizeof(float));
+    for (int32_t row = std::max(0, span.num_rows - (shape_.conv_kernel - 1)); row < span.num_rows; ++row) {
+      std::memcpy(KeptRow(span, span.first_position + row) + channels.first, qkvz_.row(span.row_begin + row) + channels.first,
+                  static_cast<size_t>(channels.count) * sizeof(float));
     }
   }
 
@@ -189,17 +209,21 @@ class Task {
                          .state = span.recurrent + head * StateFloatsPerHead(shape_),
                          .out = scratch_.out,
                          .out_ld = shape_.value_dim});
+    for (int32_t t = 0; t < rows; ++t) Finish(span, first_row + t, value_head, scratch_.out + static_cast<ptrdiff_t>(t) * shape_.value_dim);
+  }
+
+  // The gated norm of one token of one value head.
+  void Finish(const DeltaNetSpan& span, int32_t row, int32_t value_head, const float* values) {
+    constexpr int32_t kAhead = 3;  // rows
+    if (row + kAhead < span.num_rows) AskForGate(span, row + kAhead, value_head);
     const ptrdiff_t column = static_cast<ptrdiff_t>(value_head) * shape_.value_dim;
-    for (int32_t t = 0; t < rows; ++t) {
-      const int32_t row = span.row_begin + first_row + t;
-      kernels_.norm({.x = scratch_.out + static_cast<ptrdiff_t>(t) * shape_.value_dim,
-                     .weight = params_.norm.data(),
-                     .gate = qkvz_.row(row) + shape_.conv_dim() + column,
-                     .size = shape_.value_dim,
-                     .eps = params_.eps,
-                     .out_type = out_.type,
-                     .out = out_.row(row) + static_cast<size_t>(column) * InputBytes(out_.type)});
-    }
+    kernels_.norm({.x = values,
+                   .weight = params_.norm.data(),
+                   .gate = Gate(span, row, value_head),
+                   .size = shape_.value_dim,
+                   .eps = params_.eps,
+                   .out_type = out_.type,
+                   .out = out_.row(span.row_begin + row) + static_cast<size_t>(column) * InputBytes(out_.type)});
   }
 
   const KernelTable& kernels_;
@@ -239,7 +263,10 @@ void DeltaNet(const device::Worker& worker, const KernelTable& kernels, const De
   int64_t base = 0;
   for (const DeltaNetSpan& span : spans) {
     for (int32_t head = 0; head < shape.num_key_heads; ++head) {
-      if (base >= low && base < high) task.RunSpan(span, head);
+      if (base >= low && base < high) {
+        if (head + 1 < shape.num_key_heads) task.AskFor(span, head + 1);
+        task.RunSpan(span, head);
+      }
       base += cost_of(span);
     }
   }

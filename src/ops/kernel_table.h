@@ -1,6 +1,6 @@
 // Kernels are unchecked functions for one thread and one tile, in one table per instruction set, chosen once from cpuid. `ref` is a
-// complete table, plain and written differently: it is the truth (NUM-2: every family agrees with it within rounding). Argument structs are plain data; shapes were checked by the op.
-// A kernel never sees a worker, a barrier or a model word.
+// complete table, plain and written differently: it is the truth (NUM-2: every family agrees with it within rounding). Argument structs are
+// plain data; shapes were checked by the op. A kernel never sees a worker, a barrier or a model word.
 #pragma once
 
 #include <cstddef>
@@ -76,10 +76,9 @@ struct ConvArgs {
   int32_t taps = 0;
   const float* x = nullptr;  // [tokens, channels] raw inputs
   int32_t x_ld = 0;
-  const float* history = nullptr;  // [taps-1] rows before the first token, oldest first
-  int32_t history_ld = 0;
-  const float* weight = nullptr;  // [channels, taps]
-  float* out = nullptr;           // [tokens, channels]
+  const float* const* history = nullptr;  // [taps-1] rows before the first token, oldest first
+  const float* weight = nullptr;          // [channels, taps]
+  float* out = nullptr;                   // [tokens, channels]
   int32_t out_ld = 0;
 };
 

@@ -100,6 +100,8 @@ TEST_P(DeltaRuleTest, Num2_Convolution_AgreesWithRefForEveryWidth) {
       const auto c = static_cast<size_t>(channels), t = static_cast<size_t>(tokens), before = static_cast<size_t>(taps - 1);
       const std::vector<float> x = random.Floats(t * (c + 3)), history = random.Floats(before * (c + 1)),
                                weight = random.Floats(c * static_cast<size_t>(taps));
+      std::vector<const float*> rows;
+      for (size_t j = 0; j < before; ++j) rows.push_back(history.data() + j * (c + 1));
       const auto run = [&](const KernelTable& table) {
         Guarded<float> out(t * (c + 2));
         for (size_t i = 0; i < out.count(); ++i) out[i] = 3.0f;
@@ -108,8 +110,7 @@ TEST_P(DeltaRuleTest, Num2_Convolution_AgreesWithRefForEveryWidth) {
                          .taps = taps,
                          .x = x.data(),
                          .x_ld = channels + 3,
-                         .history = history.data(),
-                         .history_ld = channels + 1,
+                         .history = rows.data(),
                          .weight = weight.data(),
                          .out = out.data(),
                          .out_ld = channels + 2});

@@ -27,11 +27,33 @@ static inline __m256i FirstN8(int32_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 static inline V16 LoadN(const float* p, int32_t n) {
+  if (n >= 16) return Load(p);
   return {_mm256_maskload_ps(p, FirstN8(n)), _mm256_maskload_ps(p + 8, FirstN8(n - 8))};
 }
 static inline void StoreN(float* p, V16 a, int32_t n) {
+  if (n >= 16) return Store(p, a);  // a masked store costs tens of cycles
   _mm256_maskstore_ps(p, FirstN8(n), a.lo);
   _mm256_maskstore_ps(p + 8, FirstN8(n - 8), a.hi);
+}
+// columns[j] = p[j], p[4 + j], p[8 + j], ...: a row-major 16 x 4 matrix by columns
+static inline void Load8x4(const float* p, __m256 (&columns)[4]) {
+  // Lanes hold rows r and r+4, so that transposing the lanes puts rows 0..3 and 4..7 in order.
+  const auto rows = [p](int r) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4 * r)), _mm_loadu_ps(p + 4 * (r + 4)), 1);
+  };
+  const __m256 a = rows(0), b = rows(1), c = rows(2), d = rows(3);
+  const __m256 ab_low = _mm256_unpacklo_ps(a, b), ab_high = _mm256_unpackhi_ps(a, b);
+  const __m256 cd_low = _mm256_unpacklo_ps(c, d), cd_high = _mm256_unpackhi_ps(c, d);
+  columns[0] = _mm256_shuffle_ps(ab_low, cd_low, 0x44);
+  columns[1] = _mm256_shuffle_ps(ab_low, cd_low, 0xee);
+  columns[2] = _mm256_shuffle_ps(ab_high, cd_high, 0x44);
+  columns[3] = _mm256_shuffle_ps(ab_high, cd_high, 0xee);
+}
+static inline void Load16x4(const float* p, V16* columns) {
+  __m256 low[4], high[4];
+  Load8x4(p, low);
+  Load8x4(p + 32, high);
+  for (int j = 0; j < 4; ++j) columns[j] = {low[j], high[j]};
 }
 static inline V16 Add(V16 a, V16 b) {
   return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};

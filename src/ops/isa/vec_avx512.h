@@ -28,6 +28,15 @@ static inline V16 LoadN(const float* p, int32_t n) {
 static inline void StoreN(float* p, V16 a, int32_t n) {
   _mm512_mask_storeu_ps(p, FirstN(n), a.v);
 }
+// columns[j] = p[j], p[4 + j], p[8 + j], ...: a row-major 16 x 4 matrix by columns
+static inline void Load16x4(const float* p, V16* columns) {
+  const __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16), c = _mm512_loadu_ps(p + 32), d = _mm512_loadu_ps(p + 48);
+  const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+  for (int j = 0; j < 4; ++j) {
+    const __m512i index = _mm512_add_epi32(first, _mm512_set1_epi32(j));
+    columns[j].v = _mm512_shuffle_f32x4(_mm512_permutex2var_ps(a, index, b), _mm512_permutex2var_ps(c, index, d), 0x44);
+  }
+}
 static inline V16 Add(V16 a, V16 b) {
   return {_mm512_add_ps(a.v, b.v)};
 }

@@ -171,7 +171,7 @@ void ConvSilu(const ConvArgs& a) {
       for (int32_t j = 0; j < a.taps; ++j) {
         const int32_t source = t - a.taps + 1 + j;
         const float x = source >= 0 ? a.x[static_cast<ptrdiff_t>(source) * a.x_ld + c]
-                                    : a.history[static_cast<ptrdiff_t>(source + a.taps - 1) * a.history_ld + c];
+                                    : a.history[source + a.taps - 1][c];
         sum += static_cast<double>(a.weight[static_cast<ptrdiff_t>(c) * a.taps + j]) * static_cast<double>(x);
       }
       a.out[static_cast<ptrdiff_t>(t) * a.out_ld + c] = static_cast<float>(Silu(sum));
