@@ -74,14 +74,14 @@ class Task {
     for (int32_t row = 0; row < span.num_rows; row += kBlockTokens) {
       RunBlock(span, key_head, row, std::min(kBlockTokens, span.num_rows - row));
     }
-    for (const Channels& channels : ChannelsOf(key_head)) KeepHistory(span, channels);
+    for (const Channels& channels : ChannelsOf(key_head)) KeepHistory(span, key_head, channels);
   }
 
-  // Asks for what the beginning of RunSpan will wait for: pieces too short for the hardware to see a pattern in.
+  // Asks for what the beginning of the next key head will wait for: pieces too short for the hardware to see a pattern in.
   void AskFor(const DeltaNetSpan& span, int32_t key_head) const {
     for (const Channels& channels : ChannelsOf(key_head)) {
       for (int32_t row = 1 - shape_.conv_kernel; row < std::min(span.num_rows, 2); ++row) {
-        AskForLines(InputRow(span, row) + channels.first, channels.count);
+        AskForLines(Inputs(span, key_head, channels, row), channels.count);
       }
     }
     AskForGate(span, 0, key_head * ValueHeadsPerKey(shape_));
@@ -99,17 +99,19 @@ class Task {
     AskForLines(Gate(span, row, value_head), shape_.value_dim);
   }
 
+  // Channels of one of q, k, v under a key head.
   struct Channels {
     int32_t first;
     int32_t count;
+    int32_t kept;  // where they begin among the kept inputs of the key head
   };
 
   std::array<Channels, 3> ChannelsOf(int32_t key_head) const {
     const int32_t keys = shape_.num_key_heads * shape_.key_dim;
     const int32_t values = ValueHeadsPerKey(shape_) * shape_.value_dim;
-    return {{{key_head * shape_.key_dim, shape_.key_dim},
-             {keys + key_head * shape_.key_dim, shape_.key_dim},
-             {2 * keys + key_head * values, values}}};
+    return {{{key_head * shape_.key_dim, shape_.key_dim, 0},
+             {keys + key_head * shape_.key_dim, shape_.key_dim, shape_.key_dim},
+             {2 * keys + key_head * values, values, 2 * shape_.key_dim}}};
   }
 
   // A new sequence starts from zero, whatever the slot held.
@@ -117,30 +119,29 @@ class Task {
     const auto heads = static_cast<size_t>(ValueHeadsPerKey(shape_));
     const size_t floats = StateFloatsPerHead(shape_) * heads;
     std::memset(span.recurrent + static_cast<size_t>(key_head) * floats, 0, floats * sizeof(float));
-    for (const Channels& channels : ChannelsOf(key_head)) {
-      for (int32_t tap = 0; tap < shape_.conv_kernel - 1; ++tap) {
-        std::memset(span.conv + static_cast<ptrdiff_t>(tap) * shape_.conv_dim() + channels.first, 0,
-                    static_cast<size_t>(channels.count) * sizeof(float));
-      }
-    }
+    std::memset(KeptRow(span, key_head, 0), 0, static_cast<size_t>(shape_.conv_kernel - 1) * KeptFloats() * sizeof(float));
   }
 
-  // The kept input of a position before this span: a ring of [conv_kernel-1][conv_dim], so that a step writes only its own rows.
-  float* KeptRow(const DeltaNetSpan& span, int32_t position) const {
+  size_t KeptFloats() const { return static_cast<size_t>(shape_.conv_dim() / shape_.num_key_heads); }
+
+  // The kept inputs of a position before this span, [q | k | v] of one key head. Those of a key head lie together, one after another in
+  // the order in which they are read: [key heads][conv_kernel-1][q | k | v], a ring by position so that a step writes only its own rows.
+  float* KeptRow(const DeltaNetSpan& span, int32_t key_head, int32_t position) const {
     const int32_t before = shape_.conv_kernel - 1;
-    return span.conv + static_cast<ptrdiff_t>((position + before) % before) * shape_.conv_dim();
+    return span.conv + static_cast<size_t>(key_head * before + (position + before) % before) * KeptFloats();
   }
 
-  // The raw input of row `row` of the span; negative rows are earlier positions.
-  const float* InputRow(const DeltaNetSpan& span, int32_t row) const {
-    return row >= 0 ? qkvz_.row(span.row_begin + row) : KeptRow(span, span.first_position + row);
+  // The raw inputs of row `row` of the span; negative rows are earlier positions.
+  const float* Inputs(const DeltaNetSpan& span, int32_t key_head, const Channels& channels, int32_t row) const {
+    if (row >= 0) return qkvz_.row(span.row_begin + row) + channels.first;
+    return KeptRow(span, key_head, span.first_position + row) + channels.kept;
   }
 
-  void Convolve(const DeltaNetSpan& span, const Channels& channels, int32_t first_row, int32_t rows, float* out, int32_t out_ld) {
+  void Convolve(const DeltaNetSpan& span, int32_t key_head, const Channels& channels, int32_t first_row, int32_t rows, float* out) {
     const int32_t taps = shape_.conv_kernel;
     std::array<const float*, limits::kConvKernelMax> history;
     for (int32_t i = 0; i < taps - 1; ++i) {
-      history[static_cast<size_t>(i)] = InputRow(span, first_row - (taps - 1) + i) + channels.first;
+      history[static_cast<size_t>(i)] = Inputs(span, key_head, channels, first_row - (taps - 1) + i);
     }
     kernels_.conv_silu({.num_tokens = rows,
                         .channels = channels.count,
@@ -150,13 +151,13 @@ class Task {
                         .history = history.data(),
                         .weight = params_.conv_weight.data() + static_cast<ptrdiff_t>(channels.first) * taps,
                         .out = out,
-                        .out_ld = out_ld});
+                        .out_ld = channels.count});
   }
 
   // The last raw inputs of the span, for the next step.
-  void KeepHistory(const DeltaNetSpan& span, const Channels& channels) {
+  void KeepHistory(const DeltaNetSpan& span, int32_t key_head, const Channels& channels) {
     for (int32_t row = std::max(0, span.num_rows - (shape_.conv_kernel - 1)); row < span.num_rows; ++row) {
-      std::memcpy(KeptRow(span, span.first_position + row) + channels.first, qkvz_.row(span.row_begin + row) + channels.first,
+      std::memcpy(KeptRow(span, key_head, span.first_position + row) + channels.kept, Inputs(span, key_head, channels, row),
                   static_cast<size_t>(channels.count) * sizeof(float));
     }
   }
@@ -170,9 +171,9 @@ class Task {
     const auto channels = ChannelsOf(key_head);
     const int32_t key_dim = shape_.key_dim;
     const int32_t v_ld = channels[2].count;
-    Convolve(span, channels[0], first_row, rows, scratch_.q, key_dim);
-    Convolve(span, channels[1], first_row, rows, scratch_.k, key_dim);
-    Convolve(span, channels[2], first_row, rows, scratch_.v, v_ld);
+    Convolve(span, key_head, channels[0], first_row, rows, scratch_.q);
+    Convolve(span, key_head, channels[1], first_row, rows, scratch_.k);
+    Convolve(span, key_head, channels[2], first_row, rows, scratch_.v);
     const float q_scale = 1.0f / std::sqrt(static_cast<float>(key_dim));
     for (int32_t t = 0; t < rows; ++t) {
       float* q = scratch_.q + static_cast<ptrdiff_t>(t) * key_dim;
@@ -182,6 +183,8 @@ class Task {
       scratch_.kq[t] = kernels_.dot(k, q, key_dim);
     }
     const int32_t heads = ValueHeadsPerKey(shape_);
+    const bool is_last_block = first_row + rows == span.num_rows;
+    if (is_last_block && key_head + 1 < shape_.num_key_heads) AskFor(span, key_head + 1);
     for (int32_t j = 0; j < heads; ++j) RunHead(span, key_head * heads + j, j, first_row, rows, v_ld);
   }
 
@@ -264,7 +267,6 @@ void DeltaNet(const device::Worker& worker, const KernelTable& kernels, const De
   for (const DeltaNetSpan& span : spans) {
     for (int32_t head = 0; head < shape.num_key_heads; ++head) {
       if (base >= low && base < high) {
-        if (head + 1 < shape.num_key_heads) task.AskFor(span, head + 1);
         task.RunSpan(span, head);
       }
       base += cost_of(span);

@@ -31,7 +31,7 @@ struct DeltaNetShape {
 
 // f32 elements of one sequence's state in one layer.
 size_t RecurrentStateFloats(const DeltaNetShape& shape);
-size_t ConvStateFloats(const DeltaNetShape& shape);  // the last conv_kernel-1 raw inputs of every channel, by position modulo their number
+size_t ConvStateFloats(const DeltaNetShape& shape);  // the last conv_kernel-1 raw inputs of every channel, in delta_rule.cpp's order
 
 struct DeltaNetParams {
   std::span<const float> conv_weight;  // [conv_dim, conv_kernel] as stored: tap conv_kernel-1 multiplies the current token
