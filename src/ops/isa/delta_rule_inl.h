@@ -5,6 +5,8 @@
 // token has the same bits alone, in a chunk and in verification (NUM-1).
 // Included once per instruction-set unit, inside its namespace.
 
+constexpr size_t kSlicesAhead = 2;
+
 // Sums over the key dimension of N slices, even and odd rows apart.
 template <int N>
 struct StateSums {
@@ -117,7 +119,7 @@ class DeltaSlices {
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) {
         float* s = At(n, i);
-        _mm_prefetch(reinterpret_cast<const char*>(s + static_cast<size_t>(N) * slice_floats_), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(s + kSlicesAhead * slice_floats_), _MM_HINT_T0);
         Store(s, Fma(ki, delta[n], Mul(decay, Load(s))));
       }
     });
@@ -132,7 +134,9 @@ class DeltaSlices {
 static void DeltaRule(const DeltaRuleArgs& a) {
   const int32_t slices = (a.value_dim + 15) / 16;
   int32_t slice = 0;
-  for (; slice + kDeltaSlices <= slices; slice += kDeltaSlices) DeltaSlices<kDeltaSlices>(a, slice).Run();
+  // Several slices share the broadcasts of k and q, where arithmetic sets the pace. A single token waits for memory, which prefers to be
+  // asked for little at a time (Zen 5: 80 % of the update roof against 71 %).
+  for (; a.num_tokens > 1 && slice + kDeltaSlices <= slices; slice += kDeltaSlices) DeltaSlices<kDeltaSlices>(a, slice).Run();
   for (; slice < slices; ++slice) DeltaSlices<1>(a, slice).Run();
 }
 
