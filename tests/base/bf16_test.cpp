@@ -45,7 +45,9 @@ TEST(F16, EveryPattern_HasItsValue) {
     const float got = ToF32(F16{static_cast<uint16_t>(bits)});
     if (exponent == 31) {
       EXPECT_EQ(std::isnan(got), mantissa != 0) << bits;
-      if (mantissa == 0) EXPECT_EQ(got, static_cast<float>(sign) * INFINITY);
+      if (mantissa == 0) {
+        EXPECT_EQ(got, static_cast<float>(sign) * INFINITY);
+      }
     } else {
       const double want = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
       EXPECT_EQ(static_cast<double>(got), sign * want) << bits;
