@@ -108,7 +108,9 @@ TEST_P(GoldenModel, F32HiddenAndLogits_WithinLibraryNoise_LayerByLayer) {
     const std::vector<int32_t> argmax = reference.at(prompt + ".argmax").AsInts();
     const Tensor& margin = reference.at(prompt + ".margin");
     for (size_t r = 0; r < ids.size(); ++r) {
-      if (margin.values[r] > 1e-3) EXPECT_EQ(ArgMaxOf(logits[r]), argmax[r]) << prompt << " position " << r;
+      if (margin.values[r] > 1e-3) {
+        EXPECT_EQ(ArgMaxOf(logits[r]), argmax[r]) << prompt << " position " << r;
+      }
     }
   }
 }
@@ -199,7 +201,9 @@ TEST_P(GoldenModel, NativeLogits_WithinBf16Noise) {
       const bool equal = ArgMaxOf(logits[r]) == argmax[r];
       top1_equal += equal;
       ++positions;
-      if (margin.values[r] > (is_moe ? 0.5 : 0.1)) EXPECT_TRUE(equal) << prompt << " position " << r << " margin " << margin.values[r];
+      if (margin.values[r] > (is_moe ? 0.5 : 0.1)) {
+        EXPECT_TRUE(equal) << prompt << " position " << r << " margin " << margin.values[r];
+      }
     }
   }
   std::sort(per_position.begin(), per_position.end());

@@ -40,7 +40,9 @@ TEST(ChatTemplate, GoldenConversations_RenderAsTheReference) {
       EXPECT_EQ(*text, c["text"].get<std::string>()) << c["name"];
     } else {
       ASSERT_FALSE(text) << c["name"];
-      if (!c["error"].is_null()) EXPECT_EQ(text.error().message, c["error"].get<std::string>()) << c["name"];
+      if (!c["error"].is_null()) {
+        EXPECT_EQ(text.error().message, c["error"].get<std::string>()) << c["name"];
+      }
     }
     ++rendered;
   }
