@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -178,6 +179,8 @@ Result<Topology> DetectTopology(const std::string& root) {
   if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return Fail(Errc::kIo, "cannot read this process's CPU affinity mask");
   topology.num_logical_cpus = CPU_COUNT(&mask);
 
+  // Where /sys is missing hwloc says so on stderr; the fallback below does without it.
+  setenv("HWLOC_HIDE_ERRORS", "2", 0);
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return Fail(Errc::kIo, "hwloc cannot be initialised");
   const HwlocTopology hwloc(raw, &hwloc_topology_destroy);
