@@ -50,6 +50,7 @@ inline constexpr size_t kBadWordsMax = 1024;
 inline constexpr size_t kRequestIdBytesMax = 128;                // a client's request id; a longer one is replaced
 inline constexpr size_t kTargetBytesMax = size_t{8} << 10;       // path and query of a URL
 inline constexpr size_t kBodiesBytesMax = size_t{1} << 30;       // bodies being received, over all connections
+inline constexpr size_t kInboxEventsMax = 8192;                  // engine events waiting for one io thread; dozens of steps
 inline constexpr size_t kHelperJobsMax = 1024;                   // long requests waiting to be parsed and tokenised
 inline constexpr size_t kHelperBodyBytesMin = size_t{16} << 10;  // bodies from here on are parsed by a helper thread
 inline constexpr int32_t kMailboxMax = 65536;                    // submissions waiting for the engine thread

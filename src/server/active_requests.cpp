@@ -40,7 +40,7 @@ void ActiveRequests::Start(std::unique_ptr<PreparedRequest> request, std::string
   });
 }
 
-void ActiveRequests::OnEvents(std::vector<engine::RequestEvent>& events) {
+void ActiveRequests::OnEvents(std::span<engine::RequestEvent> events) {
   const engine::Clock::time_point now = engine::Clock::now();
   for (engine::RequestEvent& event : events) {
     const auto place = places_.find(event.id);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,7 +43,7 @@ class ActiveRequests {
   // Submits the request and owns its answer from here on.
   void Start(std::unique_ptr<PreparedRequest> request, std::string request_id, engine::Clock::time_point arrival,
              std::shared_ptr<HttpExchange> exchange);
-  void OnEvents(std::vector<engine::RequestEvent>& events);
+  void OnEvents(std::span<engine::RequestEvent> events);
   // The engine ends them; answers say "abort".
   void CancelAll();
   // Forgets what is left once the io threads have ended; connections go with it.

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kReadBytes = size_t{16} << 10;
 constexpr size_t kPipelinedBytesMax = size_t{64} << 10;  // read ahead while an answer is awaited
 constexpr size_t kWriteBuffersMax = 16;                  // pieces of one system call
+constexpr size_t kJoinedBytesMax = size_t{64} << 10;
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytesMax = size_t{1} << 20;
 
@@ -315,19 +316,25 @@ void HttpSession::EndExchange() {
 void HttpSession::Send(std::string bytes) {
   if (state_ == State::kClosed) return;
   queued_bytes_ += bytes.size();
-  out_.push_back(std::move(bytes));
+  // Small pieces that have to wait are joined: one system call for many events.
+  if (out_.size() > num_writing_ && out_.back().size() + bytes.size() <= kJoinedBytesMax) {
+    out_.back() += bytes;
+  } else {
+    out_.push_back(std::move(bytes));
+  }
   if (!is_writing_) BeginWrite();
 }
 
 void HttpSession::BeginWrite() {
   std::array<asio::const_buffer, kWriteBuffersMax> buffers;
-  const size_t num_buffers = std::min(out_.size(), kWriteBuffersMax);
-  for (size_t i = 0; i < num_buffers; ++i) buffers[i] = asio::buffer(out_[i]);
+  num_writing_ = std::min(out_.size(), kWriteBuffersMax);
+  for (size_t i = 0; i < num_writing_; ++i) buffers[i] = asio::buffer(out_[i]);
   buffers[0] += out_offset_;
   is_writing_ = true;
   SetDeadline(Clock::now() + shared_.limits.write_timeout);
   socket_.async_write_some(buffers, [self = shared_from_this()](ErrorCode error, size_t num_bytes) {
     self->is_writing_ = false;
+    self->num_writing_ = 0;
     self->OnWritten(error, num_bytes);
   });
 }

@@ -117,6 +117,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession> {
   size_t out_offset_ = 0;  // bytes of the first one already written
   size_t queued_bytes_ = 0;
   bool is_writing_ = false;
+  size_t num_writing_ = 0;              // strings at the front of out_ that the pending write refers to
   std::shared_ptr<Exchange> exchange_;  // of kWorking
 
   asio::steady_timer timer_;

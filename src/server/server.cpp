@@ -1,12 +1,14 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "server/active_requests.h"
 #include "server/api_handler.h"
@@ -23,7 +25,11 @@ constexpr auto kDrainPoll = std::chrono::milliseconds(10);
 // After the deadline: two steps for the engine to end what was cancelled, and the answers' way out.
 constexpr auto kCancelGrace = std::chrono::seconds(2);
 
-// Hands the engine's events to the io threads that own the requests. The engine thread only swaps lists.
+// Events handled before the io thread looks at its sockets again: what was written must get a chance to leave.
+constexpr size_t kEventsPerTurn = 128;
+
+// Hands the engine's events to the io threads that own the requests. The engine thread only appends to lists. WAIT-1: it waits when an
+// io thread has fallen behind by kInboxEventsMax events, which is a wait for that thread's own work and never for a client.
 class EventRouter final : public engine::EventSink {
  public:
   EventRouter(HttpServer& http, std::vector<std::unique_ptr<ActiveRequests>>& active)
@@ -32,34 +38,62 @@ class EventRouter final : public engine::EventSink {
   void OnEvents(std::span<engine::RequestEvent> events) override {
     for (size_t io = 0; io < inboxes_.size(); ++io) {
       Inbox& inbox = inboxes_[io];
-      bool was_empty = false;
-      bool has_news = false;
+      std::unique_lock lock(inbox.mutex);
+      inbox.has_room.wait(lock, [&] { return inbox.events.size() < limits::kInboxEventsMax || inbox.is_closed; });
+      if (inbox.is_closed) continue;
+      for (engine::RequestEvent& event : events) {
+        if (event.id % inboxes_.size() == io) inbox.events.push_back(std::move(event));
+      }
+      const bool must_schedule = !inbox.events.empty() && !std::exchange(inbox.is_scheduled, true);
+      lock.unlock();
+      if (must_schedule) Schedule(io);
+    }
+  }
+
+  // Events are dropped from here on: no io thread will read them.
+  void Close() {
+    for (Inbox& inbox : inboxes_) {
       {
         const std::lock_guard lock(inbox.mutex);
-        was_empty = inbox.events.empty();
-        for (engine::RequestEvent& event : events) {
-          if (event.id % inboxes_.size() != io) continue;
-          inbox.events.push_back(std::move(event));
-          has_news = true;
-        }
+        inbox.is_closed = true;
       }
-      if (was_empty && has_news) http_.Post(static_cast<int32_t>(io), [this, io] { Deliver(io); });
+      inbox.has_room.notify_all();
     }
   }
 
  private:
   struct Inbox {
     std::mutex mutex;
-    std::vector<engine::RequestEvent> events;  // one per live request and step at most; io threads never wait, so it stays short
+    std::condition_variable has_room;
+    std::vector<engine::RequestEvent> events;
+    bool is_scheduled = false;  // Deliver will run
+    bool is_closed = false;
+    // The io thread's own:
+    std::vector<engine::RequestEvent> taken;
+    size_t num_done = 0;  // of `taken`
   };
 
+  void Schedule(size_t io) {
+    http_.Post(static_cast<int32_t>(io), [this, io] { Deliver(io); });
+  }
+
   void Deliver(size_t io) {
-    std::vector<engine::RequestEvent> events;
-    {
-      const std::lock_guard lock(inboxes_[io].mutex);
-      events.swap(inboxes_[io].events);
+    Inbox& inbox = inboxes_[io];
+    if (inbox.num_done == inbox.taken.size()) {
+      inbox.taken.clear();
+      inbox.num_done = 0;
+      {
+        const std::lock_guard lock(inbox.mutex);
+        inbox.taken.swap(inbox.events);
+        if (inbox.taken.empty()) inbox.is_scheduled = false;
+      }
+      inbox.has_room.notify_one();
     }
-    active_[io]->OnEvents(events);
+    if (inbox.taken.empty()) return;
+    const size_t num = std::min(kEventsPerTurn, inbox.taken.size() - inbox.num_done);
+    active_[io]->OnEvents(std::span(inbox.taken).subspan(inbox.num_done, num));
+    inbox.num_done += num;
+    Schedule(io);
   }
 
   HttpServer& http_;
@@ -193,6 +227,7 @@ void Server::Stop() {
     impl_->helpers->Stop();
   }
   impl_->http->Stop();
+  impl_->router->Close();
   for (auto& requests : impl_->active) requests->Clear();
 }
 

@@ -243,7 +243,7 @@ TEST(HttpServer, SlowReader_IsCutOff) {
   options.http.queued_bytes_max = 256 << 10;
   options.http.write_timeout = 20s;  // the queue is the limit here
   options.max_model_len = 1 << 20;
-  TestServer server([](const engine::Request&) { return std::vector<int32_t>(1'000'000, 'x'); }, std::move(options), 0us, 200);
+  TestServer server([](const engine::Request&) { return std::vector<int32_t>(1'000'000, 'x'); }, std::move(options), 1ms, 200);
   TestClient client(server.port(), 4096);
   client.Send(PostBytes("/v1/completions", R"({"prompt":"a","max_tokens":1000000,"stream":true,"logprobs":5})"));
   ASSERT_TRUE(WaitUntil([&] { return server.backend().num_submitted() == 1; }));

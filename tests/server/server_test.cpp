@@ -571,6 +571,19 @@ TEST(Server, DrainDeadline_CancelsTheRest) {
   EXPECT_EQ(server.backend().num_live(), 0u);
 }
 
+// WAIT-1: an engine that is faster than the io threads can write is held up by them, and memory with it.
+TEST(Server, WAIT1_EngineFasterThanIo_IsHeldUp) {
+  ServerOptions options = TestOptions();
+  options.max_model_len = 1 << 20;
+  options.num_io_threads = 1;
+  TestServer server([](const engine::Request&) { return std::vector<int32_t>(100'000, 'x'); }, std::move(options));
+  TestClient client(server.port());
+  client.Send(PostBytes("/v1/completions", R"({"prompt":"a","max_tokens":100000,"stream":true})"));
+  const auto events = client.Read().events();
+  EXPECT_EQ(events.size(), 100'001u);
+  EXPECT_EQ(events.back(), "[DONE]");
+}
+
 TEST(Server, LongBodies_TakeTheHelpersAndComeBack) {
   ServerOptions options = TestOptions();
   options.max_model_len = 200'000;

@@ -124,8 +124,11 @@ class ScriptedBackend final : public CompletionBackend {
   }
   // Every request fails with this message at its next step.
   void set_error(std::string error) {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::move(error);
+    }
+    wakeup_.notify_all();
   }
 
  private:
