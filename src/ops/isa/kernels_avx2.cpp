@@ -14,8 +14,9 @@ namespace {
 constexpr int kRowsWide = 6;
 constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 2, 2, 1, 1, 1};
 constexpr size_t kPieceBytes = 16 * 1024;  // of one panel: a group of four takes a part of the second-level cache
-constexpr int kScoreGroups4 = 1;
+constexpr int kValueRows = 4;
 constexpr int kValueCols = 1;
+constexpr int kValuePairs = 0;
 constexpr int kDeltaSlices = 1;
 
 #include "ops/isa/vec_avx2.h"

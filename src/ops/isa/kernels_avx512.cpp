@@ -15,8 +15,9 @@ namespace {
 constexpr int kRowsWide = 6;
 constexpr int kPanelsOfRows[kRowsWide + 1] = {0, 4, 4, 4, 4, 4, 4};
 constexpr size_t kPieceBytes = 64 * 1024;  // of one panel: a group of four takes a part of the second-level cache
-constexpr int kScoreGroups4 = 4;
+constexpr int kValueRows = 4;
 constexpr int kValueCols = 4;
+constexpr int kValuePairs = 2;
 constexpr int kDeltaSlices = 2;
 
 #include "ops/isa/vec_avx512.h"

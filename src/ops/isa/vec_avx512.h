@@ -37,6 +37,17 @@ static inline void Load16x4(const float* p, V16* columns) {
     columns[j].v = _mm512_shuffle_f32x4(_mm512_permutex2var_ps(a, index, b), _mm512_permutex2var_ps(c, index, d), 0x44);
   }
 }
+// a = e0 o0 e1 o1 ..., b = e8 o8 ...: the even and the odd elements, and back
+static inline void Deinterleave(V16 a, V16 b, V16* even, V16* odd) {
+  const __m512i index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even->v = _mm512_permutex2var_ps(a.v, index, b.v);
+  odd->v = _mm512_permutex2var_ps(a.v, _mm512_add_epi32(index, _mm512_set1_epi32(1)), b.v);
+}
+static inline void Interleave(V16 even, V16 odd, V16* a, V16* b) {
+  const __m512i index = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  a->v = _mm512_permutex2var_ps(even.v, index, odd.v);
+  b->v = _mm512_permutex2var_ps(even.v, _mm512_add_epi32(index, _mm512_set1_epi32(8)), odd.v);
+}
 static inline V16 Add(V16 a, V16 b) {
   return {_mm512_add_ps(a.v, b.v)};
 }
