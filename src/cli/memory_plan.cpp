@@ -175,10 +175,11 @@ class Planner {
       }
       return;
     }
+    // More pages than all sequences can fill are reserved only where the size was asked for.
     const int64_t useful = int64_t{plan_.max_num_seqs} * pages_of_one;
     const int64_t fits = needs_.page_bytes == 0 ? useful : static_cast<int64_t>((cache_bytes_ - StatesBytes()) / needs_.page_bytes);
     const int64_t ids = std::numeric_limits<int32_t>::max() / plan_.page_tokens;
-    plan_.num_pages = static_cast<int32_t>(std::max<int64_t>(1, std::min({useful, fits, ids})));
+    plan_.num_pages = static_cast<int32_t>(std::max<int64_t>(1, std::min({wishes_.cache_bytes ? fits : std::min(useful, fits), ids})));
   }
 
   const MemoryNeeds& needs_;

@@ -96,6 +96,12 @@ TEST(MemoryPlan, CacheBytes_AreUsedExactly) {
   EXPECT_GT(caches + plan.page_bytes, 4 * kGiB);
 }
 
+TEST(MemoryPlan, CacheBytesBeyondUse_AreReservedAsAsked) {
+  const MemoryPlan plan =
+      Plan(SmallModel(), {.available_bytes = 64 * kGiB, .cache_bytes = 8 * kGiB, .max_model_len = 64, .max_num_seqs = 2});
+  EXPECT_THAT(DescribePlan(plan), Contains("Available KV cache memory: 8.00 GiB"));
+}
+
 TEST(MemoryPlan, PagesOverride_IsExact) {
   const MemoryPlan plan = Plan(SmallModel(16), {.available_bytes = 64 * kGiB, .num_pages = 7, .page_tokens = 16, .max_model_len = 2048});
   EXPECT_EQ(plan.num_pages, 7);
