@@ -277,9 +277,9 @@ static void AttentionMerge(const MergeArgs& a) {
 }
 
 static void AttentionGate(const GateArgs& a) {
-  const V16 sum = Set1(a.sum);
+  const V16 scale = Set1(1.0f / a.sum);
   for (int32_t i = 0; i < a.size; i += 16) {
     const int32_t n = a.size - i;
-    StoreAsN(a.out_type, a.out, i, Mul(Div(LoadN(a.acc + i, n), sum), Sigmoid(LoadN(a.gate + i, n))), n);
+    StoreAsN(a.out_type, a.out, i, Mul(Mul(LoadN(a.acc + i, n), scale), Sigmoid(LoadN(a.gate + i, n))), n);
   }
 }
