@@ -14,7 +14,8 @@
 namespace avocet::ops {
 namespace {
 
-constexpr int32_t kQueriesMax = 32;  // of one item, unless a single row has more heads per K/V head
+constexpr int32_t kQueriesMax = 32;    // of one item, unless a single row has more heads per K/V head
+constexpr int32_t kPointersMax = 512;  // query heads per K/V head; checked when the op starts
 
 constexpr size_t KvBytes(KvType type) {
   return type == KvType::kBf16 ? 2 : 4;
@@ -74,7 +75,7 @@ void NormHead(const KernelTable& kernels, float* x, std::span<const float> weigh
                 .out = reinterpret_cast<std::byte*>(x)});
 }
 
-// Rows [row_begin, +num_rows) of one span under one K/V head: the queries that share K and V.
+// Rows [first_row, +num_rows) of one span under one K/V head: the queries that share K and V.
 struct Item {
   const AttentionSpan* span = nullptr;
   int32_t kv_head = 0;
@@ -83,6 +84,7 @@ struct Item {
 
   int32_t tokens() const { return span->first_position + first_row + num_rows; }  // that the last row sees
   int32_t num_splits() const { return (tokens() + kSplitTokens - 1) / kSplitTokens; }
+  int32_t SplitTokens(int32_t split) const { return std::min(kSplitTokens, tokens() - split * kSplitTokens); }
 };
 
 int32_t HeadsPerKv(const AttentionShape& shape) {
@@ -105,65 +107,127 @@ void ForEachItem(const AttentionShape& shape, std::span<const AttentionSpan> spa
   }
 }
 
-// The scratch of one worker, or of one (item, split) result.
+size_t RoundUp16(size_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+// Results of the queries of one item over one split, or over all splits so far.
 struct Partial {
   float* acc = nullptr;  // [queries][head_dim]
   float* max = nullptr;  // [queries]
   float* sum = nullptr;  // [queries]
 };
 
-size_t PartialFloats(const AttentionShape& shape) {
-  const auto queries = static_cast<size_t>(QueriesMax(shape));
-  return (queries * (static_cast<size_t>(shape.head_dim) + 2) + 15) / 16 * 16;
+size_t PartialFloats(const AttentionShape& shape, int32_t queries) {
+  return RoundUp16(static_cast<size_t>(queries) * (static_cast<size_t>(shape.head_dim) + 2));
 }
 
-Partial PartialAt(const AttentionShape& shape, float* memory) {
-  const auto queries = static_cast<size_t>(QueriesMax(shape));
-  return {memory, memory + queries * static_cast<size_t>(shape.head_dim), memory + queries * (static_cast<size_t>(shape.head_dim) + 1)};
+Partial PartialAt(const AttentionShape& shape, int32_t queries, float* memory) {
+  const auto n = static_cast<size_t>(queries);
+  return {memory, memory + n * static_cast<size_t>(shape.head_dim), memory + n * (static_cast<size_t>(shape.head_dim) + 1)};
 }
 
 size_t ScoresFloats(const AttentionShape& shape) {
   return static_cast<size_t>(QueriesMax(shape)) * kSplitTokens;
 }
-
 size_t QueriesFloats(const AttentionShape& shape) {
-  return (static_cast<size_t>(QueriesMax(shape)) * static_cast<size_t>(shape.head_dim) + 15) / 16 * 16;
+  return RoundUp16(static_cast<size_t>(QueriesMax(shape)) * static_cast<size_t>(shape.head_dim));
 }
-
 size_t WorkerFloats(const AttentionShape& shape) {
-  return ScoresFloats(shape) + QueriesFloats(shape) + 2 * PartialFloats(shape);
+  return ScoresFloats(shape) + QueriesFloats(shape) + 2 * PartialFloats(shape, QueriesMax(shape));
 }
 
-// A step with fewer items than this per worker shares out splits as well.
-constexpr int32_t kItemsPerWorker = 2;
+// Memory for the results of single splits: enough for the K/V heads of two rows of the longest context.
+size_t SharedFloats(const AttentionShape& shape, int32_t max_context, int32_t num_workers) {
+  if (num_workers == 1) return 0;
+  const size_t splits = (static_cast<size_t>(max_context) + kSplitTokens - 1) / kSplitTokens;
+  const auto items = static_cast<size_t>(std::min(num_workers - 1, 2 * shape.num_kv_heads));
+  return items * splits * PartialFloats(shape, HeadsPerKv(shape));
+}
+
+// Who does what in a step, the same for every worker. Items are laid out one after another by what they cost and the whole is cut into
+// equal shares. An item that a cut goes through belongs to the worker that has its middle, unless it is so large that the shares would
+// become uneven: then its splits are dealt out and combined in ascending order after a barrier, which gives the same bits.
+class Schedule {
+ public:
+  Schedule(const AttentionShape& shape, std::span<const AttentionSpan> spans, int32_t num_workers, size_t shared_floats)
+      : shape_(shape), spans_(spans), num_workers_(num_workers), shared_floats_(shared_floats) {
+    ForEachItem(shape, spans, [this](const Item& item) { total_ += Cost(item); });
+  }
+
+  struct Place {
+    Item item;
+    int64_t begin = 0;       // cost of all items before
+    bool is_shared = false;  // by splits
+    size_t partials = 0;     // where the results of its splits begin
+  };
+
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    int64_t begin = 0;
+    size_t used = 0;
+    ForEachItem(shape_, spans_, [&](const Item& item) {
+      Place place{item, begin, false, used};
+      const int64_t cost = Cost(item);
+      const size_t floats = static_cast<size_t>(item.num_splits()) * SplitFloats(item);
+      if (IsLarge(cost) && WorkerAt(begin) != WorkerAt(begin + cost - 1) && item.num_splits() > 1 && used + floats <= shared_floats_) {
+        place.is_shared = true;
+        used += floats;
+      }
+      visit(place);
+      begin += cost;
+    });
+  }
+
+  int32_t WorkerOf(const Place& place) const { return WorkerAt(place.begin + Cost(place.item) / 2); }
+  int32_t WorkerOf(const Place& place, int32_t split) const {
+    const int64_t before = int64_t{split} * kSplitTokens + place.item.SplitTokens(split) / 2;
+    return WorkerAt(place.begin + before * CostPerToken(place.item));
+  }
+  int32_t NumQueries(const Item& item) const { return item.num_rows * HeadsPerKv(shape_); }
+  // Between the results of two splits of an item.
+  size_t SplitFloats(const Item& item) const { return PartialFloats(shape_, NumQueries(item)); }
+
+ private:
+  // Reading a token's K and V takes as long as multiplying it with about four queries.
+  int64_t CostPerToken(const Item& item) const { return NumQueries(item) + 4; }
+  int64_t Cost(const Item& item) const { return item.tokens() * CostPerToken(item); }
+  bool IsLarge(int64_t cost) const { return cost * 8 * num_workers_ > total_; }
+  int32_t WorkerAt(int64_t cost) const { return static_cast<int32_t>(cost * num_workers_ / total_); }
+
+  const AttentionShape& shape_;
+  std::span<const AttentionSpan> spans_;
+  int32_t num_workers_;
+  size_t shared_floats_;
+  int64_t total_ = 0;
+};
 
 class Run {
  public:
   Run(const KernelTable& kernels, const AttentionShape& shape, MatView<const float> qkv, const KvLayer& kv, const MutableInputView& out,
       float* memory)
       : kernels_(kernels), shape_(shape), qkv_(qkv), kv_(kv), out_(out), scores_(memory), queries_(scores_ + ScoresFloats(shape)) {
-    running_ = PartialAt(shape, queries_ + QueriesFloats(shape));
-    split_ = PartialAt(shape, queries_ + QueriesFloats(shape) + PartialFloats(shape));
+    float* partials = queries_ + QueriesFloats(shape);
+    running_ = PartialAt(shape, QueriesMax(shape), partials);
+    split_ = PartialAt(shape, QueriesMax(shape), partials + PartialFloats(shape, QueriesMax(shape)));
   }
 
   // All splits of an item in ascending order.
   void Whole(const Item& item) {
     for (int32_t s = 0; s < item.num_splits(); ++s) {
       Split(item, s, s == 0 ? running_ : split_);
-      if (s > 0) Merge(item, s, split_);
+      for (int32_t q = FirstQueryThatSees(item, s); s > 0 && q < NumQueries(item); ++q) Merge(split_, q, running_, q);
     }
-    Finish(item);
+    for (int32_t q = 0; q < NumQueries(item); ++q) Finish(item, q, running_, q);
   }
 
   void Split(const Item& item, int32_t split, const Partial& result) {
     const int32_t first_token = split * kSplitTokens;
-    const int32_t first_query = FirstQueryThatSees(item, first_token);
+    const int32_t first_query = FirstQueryThatSees(item, split);
     LoadQueries(item, first_token, first_query);
-    const int32_t pages_per_split = kSplitTokens / kv_.page_tokens;
-    const int32_t first_page = first_token / kv_.page_tokens;
-    const auto num_pages = static_cast<int32_t>(item.span->pages.size());
-    for (int32_t p = 0; p < pages_per_split && first_page + p < num_pages; ++p) {
-      const PageId page = item.span->pages[static_cast<size_t>(first_page + p)];
+    const int32_t num_pages = (item.SplitTokens(split) + kv_.page_tokens - 1) / kv_.page_tokens;
+    for (int32_t p = 0; p < num_pages; ++p) {
+      const PageId page = item.span->pages[static_cast<size_t>(first_token / kv_.page_tokens + p)];
       k_[p] = KHead(kv_, page, item.kv_head);
       v_[p] = VHead(kv_, page, item.kv_head);
     }
@@ -181,47 +245,24 @@ class Run {
                               .sum = result.sum + first_query});
   }
 
-  void Start(const Item& item, const Partial& first) {
-    const auto queries = static_cast<size_t>(NumQueries(item));
-    std::copy_n(first.acc, queries * static_cast<size_t>(shape_.head_dim), running_.acc);
-    std::copy_n(first.max, queries, running_.max);
-    std::copy_n(first.sum, queries, running_.sum);
-  }
-
-  void Merge(const Item& item, int32_t split, const Partial& partial) {
-    for (int32_t q = FirstQueryThatSees(item, split * kSplitTokens); q < NumQueries(item); ++q) {
-      kernels_.attention_merge({.acc = running_.acc + static_cast<ptrdiff_t>(q) * shape_.head_dim,
-                                .max = running_.max + q,
-                                .sum = running_.sum + q,
-                                .split_acc = partial.acc + static_cast<ptrdiff_t>(q) * shape_.head_dim,
-                                .split_max = partial.max[q],
-                                .split_sum = partial.sum[q],
-                                .size = shape_.head_dim});
-    }
-  }
-
-  void Finish(const Item& item) {
-    const int32_t heads = HeadsPerKv(shape_);
-    for (int32_t q = 0; q < NumQueries(item); ++q) {
-      const int32_t row = item.span->row_begin + item.first_row + q / heads;
-      const int32_t head = item.kv_head * heads + q % heads;
-      kernels_.attention_gate(
-          {.acc = running_.acc + static_cast<ptrdiff_t>(q) * shape_.head_dim,
-           .sum = running_.sum[q],
-           .gate = qkv_.row(row) + (static_cast<ptrdiff_t>(head) * 2 + 1) * shape_.head_dim,
-           .size = shape_.head_dim,
-           .out_type = out_.type,
-           .out = out_.row(row) + static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim) * InputBytes(out_.type)});
-    }
+  // One query of an item whose splits are all there, `stride` floats apart.
+  void Combine(const Item& item, int32_t query, float* partials, size_t stride) {
+    const auto partial = [&](int32_t split) { return PartialAt(shape_, NumQueries(item), partials + static_cast<size_t>(split) * stride); };
+    const Partial first = partial(0);
+    std::copy_n(first.acc + static_cast<ptrdiff_t>(query) * shape_.head_dim, shape_.head_dim, running_.acc);
+    running_.max[0] = first.max[query];
+    running_.sum[0] = first.sum[query];
+    for (int32_t s = 1; s < item.num_splits() && query >= FirstQueryThatSees(item, s); ++s) Merge(partial(s), query, running_, 0);
+    Finish(item, query, running_, 0);
   }
 
  private:
   int32_t NumQueries(const Item& item) const { return item.num_rows * HeadsPerKv(shape_); }
 
   // Rows ascend by position; those before the split do not see it.
-  int32_t FirstQueryThatSees(const Item& item, int32_t first_token) const {
+  int32_t FirstQueryThatSees(const Item& item, int32_t split) const {
     const int32_t first_position = item.span->first_position + item.first_row;
-    return std::max(0, first_token - first_position) * HeadsPerKv(shape_);
+    return std::max(0, split * kSplitTokens - first_position) * HeadsPerKv(shape_);
   }
 
   void LoadQueries(const Item& item, int32_t first_token, int32_t first_query) {
@@ -238,7 +279,29 @@ class Run {
     }
   }
 
-  static constexpr int32_t kPointersMax = 512;  // queries of one row under one K/V head; checked when the op starts
+  void Merge(const Partial& from, int32_t from_query, const Partial& into, int32_t query) {
+    kernels_.attention_merge({.acc = into.acc + static_cast<ptrdiff_t>(query) * shape_.head_dim,
+                              .max = into.max + query,
+                              .sum = into.sum + query,
+                              .split_acc = from.acc + static_cast<ptrdiff_t>(from_query) * shape_.head_dim,
+                              .split_max = from.max[from_query],
+                              .split_sum = from.sum[from_query],
+                              .size = shape_.head_dim});
+  }
+
+  // Query `query` of the item, whose result is query `at` of `result`.
+  void Finish(const Item& item, int32_t query, const Partial& result, int32_t at) {
+    const int32_t heads = HeadsPerKv(shape_);
+    const int32_t row = item.span->row_begin + item.first_row + query / heads;
+    const int32_t head = item.kv_head * heads + query % heads;
+    kernels_.attention_gate(
+        {.acc = result.acc + static_cast<ptrdiff_t>(at) * shape_.head_dim,
+         .sum = result.sum[at],
+         .gate = qkv_.row(row) + (static_cast<ptrdiff_t>(head) * 2 + 1) * shape_.head_dim,
+         .size = shape_.head_dim,
+         .out_type = out_.type,
+         .out = out_.row(row) + static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim) * InputBytes(out_.type)});
+  }
 
   const KernelTable& kernels_;
   const AttentionShape& shape_;
@@ -255,49 +318,13 @@ class Run {
   const std::byte* v_[kSplitTokens / 16];
 };
 
-int32_t CountItems(const AttentionShape& shape, std::span<const AttentionSpan> spans) {
-  int32_t count = 0;
-  ForEachItem(shape, spans, [&count](const Item&) { ++count; });
-  return count;
-}
-
-// Items are dealt out whole, in order, by what they cost: tokens times rows.
-void RunItems(const device::Worker& worker, const AttentionShape& shape, std::span<const AttentionSpan> spans, Run& run) {
-  const auto cost_of = [](const Item& item) { return static_cast<int64_t>(item.tokens()) * (item.num_rows + 1); };
-  int64_t total = 0;
-  ForEachItem(shape, spans, [&](const Item& item) { total += cost_of(item); });
-  const int64_t low = total * worker.id() / worker.count();
-  const int64_t high = total * (worker.id() + 1) / worker.count();
-  int64_t base = 0;
-  ForEachItem(shape, spans, [&](const Item& item) {
-    if (base >= low && base < high) run.Whole(item);
-    base += cost_of(item);
-  });
-}
-
-// Few items: (item, split) pairs are dealt out, results are combined in order after a barrier. The arithmetic is that of Run::Whole.
-void RunSplits(device::Worker& worker, const AttentionShape& shape, std::span<const AttentionSpan> spans, Run& run, float* partials) {
-  const size_t stride = PartialFloats(shape);
-  int32_t num_units = 0;
-  ForEachItem(shape, spans, [&](const Item& item) { num_units += item.num_splits(); });
-  const auto [begin, end] = worker.Share(num_units);
-  int32_t unit = 0;
-  ForEachItem(shape, spans, [&](const Item& item) {
-    for (int32_t s = 0; s < item.num_splits(); ++s, ++unit) {
-      if (unit >= begin && unit < end) run.Split(item, s, PartialAt(shape, partials + static_cast<size_t>(unit) * stride));
+void CombineShared(const device::Worker& worker, const Schedule& schedule, Run& run, float* partials) {
+  int32_t turn = 0;
+  schedule.ForEach([&](const Schedule::Place& place) {
+    if (!place.is_shared) return;
+    for (int32_t q = 0; q < schedule.NumQueries(place.item); ++q) {
+      if (turn++ % worker.count() == worker.id()) run.Combine(place.item, q, partials + place.partials, schedule.SplitFloats(place.item));
     }
-  });
-  worker.Barrier();
-  unit = 0;
-  int32_t index = 0;
-  ForEachItem(shape, spans, [&](const Item& item) {
-    if (index++ % worker.count() == worker.id()) {
-      run.Start(item, PartialAt(shape, partials + static_cast<size_t>(unit) * stride));
-      for (int32_t s = 1; s < item.num_splits(); ++s)
-        run.Merge(item, s, PartialAt(shape, partials + static_cast<size_t>(unit + s) * stride));
-      run.Finish(item);
-    }
-    unit += item.num_splits();
   });
 }
 
@@ -352,24 +379,33 @@ void PrepareQkvAndStore(const device::Worker& worker, const KernelTable& kernels
 }
 
 size_t AttentionScratchBytes(const AttentionShape& shape, int32_t /*max_rows*/, int32_t max_context, int32_t num_workers) {
-  const auto workers = static_cast<size_t>(num_workers);
-  const size_t splits = (static_cast<size_t>(max_context) + kSplitTokens - 1) / kSplitTokens;
-  const size_t shared = num_workers > 1 ? workers * kItemsPerWorker * splits * PartialFloats(shape) : 0;
-  return (workers * WorkerFloats(shape) + shared) * sizeof(float);
+  return (static_cast<size_t>(num_workers) * WorkerFloats(shape) + SharedFloats(shape, max_context, num_workers)) * sizeof(float);
 }
 
 void Attention(device::Worker& worker, const KernelTable& kernels, const AttentionShape& shape, MatView<const float> qkv,
                std::span<const AttentionSpan> spans, const KvLayer& kv, std::span<std::byte> scratch, const MutableInputView& out) {
-  DCHECK(QueriesMax(shape) <= 512, "{} query heads per K/V head", HeadsPerKv(shape));
+  DCHECK(QueriesMax(shape) <= kPointersMax, "{} query heads per K/V head", HeadsPerKv(shape));
   float* memory = reinterpret_cast<float*>(scratch.data());
+  float* partials = memory + static_cast<size_t>(worker.count()) * WorkerFloats(shape);
+  const size_t partial_floats = scratch.size() / sizeof(float) - static_cast<size_t>(partials - memory);
   Run run(kernels, shape, qkv, kv, out, memory + static_cast<size_t>(worker.id()) * WorkerFloats(shape));
-  const int32_t items = CountItems(shape, spans);
-  const bool shares_splits = worker.count() > 1 && items < kItemsPerWorker * worker.count() && items % worker.count() != 0;
-  if (shares_splits) {
-    RunSplits(worker, shape, spans, run, memory + static_cast<size_t>(worker.count()) * WorkerFloats(shape));
-  } else {
-    RunItems(worker, shape, spans, run);
-  }
+  const Schedule schedule(shape, spans, worker.count(), partial_floats);
+  bool has_shared = false;
+  schedule.ForEach([&](const Schedule::Place& place) {
+    if (!place.is_shared) {
+      if (schedule.WorkerOf(place) == worker.id()) run.Whole(place.item);
+      return;
+    }
+    has_shared = true;
+    for (int32_t s = 0; s < place.item.num_splits(); ++s) {
+      if (schedule.WorkerOf(place, s) != worker.id()) continue;
+      const size_t offset = place.partials + static_cast<size_t>(s) * schedule.SplitFloats(place.item);
+      run.Split(place.item, s, PartialAt(shape, schedule.NumQueries(place.item), partials + offset));
+    }
+  });
+  if (!has_shared) return;
+  worker.Barrier();
+  CombineShared(worker, schedule, run, partials);
 }
 
 }  // namespace avocet::ops
