@@ -5,11 +5,9 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "device/isa.h"
 
 namespace avocet::device {
-
-// Kernel families in ascending order of preference; a later one may use everything of an earlier one.
-enum class Isa { kRef = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Bf16 = 3 };
 
 std::string_view IsaName(Isa isa);  // "ref", "avx2", "avx512", "avx512_bf16": the values of AVOCET_ISA
 

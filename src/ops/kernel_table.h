@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace avocet::device {
-enum class Isa;
-}
+#include "device/isa.h"
 
 namespace avocet::ops {
 

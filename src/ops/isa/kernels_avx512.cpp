@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/cpu_features.h"
+#include "device/isa.h"
 #include "ops/kernel_table.h"
 
 namespace avocet::ops {

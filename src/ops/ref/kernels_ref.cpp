@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/bf16.h"
-#include "device/cpu_features.h"
+#include "device/isa.h"
 #include "ops/kernel_table.h"
 
 namespace avocet::ops {
