@@ -139,6 +139,10 @@ class Mixer {
     norm_ = random.Floats(static_cast<size_t>(shape.value_dim), 0.5f, 1.5f);
     for (const int32_t length : lengths) {
       qkvz_.push_back(random.Floats(static_cast<size_t>(length) * Cols()));
+      // Five tokens of every ten are so small that the epsilon of the L2 norms counts.
+      for (size_t i = 0; i < qkvz_.back().size(); ++i) {
+        if (i / Cols() / 5 % 2 == 1) qkvz_.back()[i] *= 1e-3f;
+      }
       ba_.push_back(random.Floats(static_cast<size_t>(length) * 2 * heads, -4, 4));
       // Position 0 starts from zero whatever the memory holds.
       recurrent_.emplace_back(RecurrentStateFloats(shape), std::numeric_limits<float>::quiet_NaN());

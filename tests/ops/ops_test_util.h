@@ -184,13 +184,15 @@ class FamilyTest : public testing::TestWithParam<device::Isa> {
     if (!device::DetectCpu().Supports(GetParam())) GTEST_SKIP() << "this CPU lacks " << device::IsaName(GetParam());
   }
   const KernelTable& kernels() const { return KernelsFor(GetParam()); }
-  static std::string Name(const testing::TestParamInfo<device::Isa>& info) { return std::string(device::IsaName(info.param)); }
+
+ public:
+  static std::string Name(const testing::TestParamInfo<device::Isa>& family) { return std::string(device::IsaName(family.param)); }
 };
 
 #define AVOCET_ALL_FAMILIES(suite)                                                                                                 \
   INSTANTIATE_TEST_SUITE_P(Family, suite,                                                                                          \
                            testing::Values(device::Isa::kRef, device::Isa::kAvx2, device::Isa::kAvx512, device::Isa::kAvx512Bf16), \
-                           [](const testing::TestParamInfo<device::Isa>& info) { return std::string(device::IsaName(info.param)); })
+                           FamilyTest::Name)
 
 // The worst element of a comparison, kept for the message.
 class Worst {

@@ -30,8 +30,10 @@ TEST_P(RowwiseTest, Num2_Norm_EverySizeAgreesWithDouble) {
         const auto n = static_cast<size_t>(size);
         Guarded<float> x(n, 1), weight(n, 3), gate(n, 2);
         double squares = 0;
+        // Also so small that eps counts.
+        const float size_of_x = size % 3 == 0 ? 1e-3f : 3.0f;
         for (size_t i = 0; i < n; ++i) {
-          x[i] = random.Uniform(-3, 3);
+          x[i] = random.Uniform(-size_of_x, size_of_x);
           weight[i] = random.Uniform(-2, 2);
           gate[i] = random.Uniform(-20, 20);
           squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
@@ -151,7 +153,8 @@ TEST_P(RowwiseTest, ArgMax_EveryPlace_LowestIndexAndNoNan) {
       EXPECT_EQ(ArgMax(kernels(), one).index, place) << size;
       EXPECT_EQ(ArgMax(kernels(), one).value, 5.0f);
       one[0] = kNan;
-      if (place > 0) EXPECT_EQ(ArgMax(kernels(), one).index, place) << size;
+      const int32_t without_first = place > 0 ? place : size > 1 ? size - 1 : -1;
+      EXPECT_EQ(ArgMax(kernels(), one).index, without_first) << size;
     }
     std::vector<float> nothing(static_cast<size_t>(size), kNan);
     EXPECT_EQ(ArgMax(kernels(), nothing).index, -1) << size;
