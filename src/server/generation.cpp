@@ -197,8 +197,17 @@ void Generation::RespondWhole() {
   }
   // The prompts are the request's, which the answer refers to: all of it moves along.
   auto write = [answer = std::move(answer_), request = std::move(request_), choices = std::move(choices), usage, exchange = exchange_] {
+    int status = 200;
+    std::string body;
+    try {
+      body = answer->Body(choices, usage);
+    } catch (const std::exception& error) {  // no memory for it
+      LogError("an answer could not be written: {}", error.what());
+      status = 500;
+      body = ErrorBody({500, {}, fmt::format("the answer could not be written: {}", error.what()), {}});
+    }
     exchange->Post(
-        [exchange, body = answer->Body(choices, usage)]() mutable { exchange->Respond(200, "application/json", std::move(body)); });
+        [exchange, status, body = std::move(body)]() mutable { exchange->Respond(status, "application/json", std::move(body)); });
   };
   if (!parts_.helpers->Post(std::move(write))) {
     exchange_->Respond(503, "application/json", ErrorBody({503, {}, "too many long answers wait to be written; try again later", {}}));

@@ -129,10 +129,8 @@ HttpSession::HttpSession(IoThread& io, HttpShared& shared, Socket socket, std::s
   io_.sessions.insert(this);
 }
 
-HttpSession::~HttpSession() {
-  io_.sessions.erase(this);
-  --shared_.num_connections;
-}
+// May run on a helper thread that held the last reference: what the io thread owns was given back by Close.
+HttpSession::~HttpSession() = default;
 
 void HttpSession::Start() {
   PrepareForNext();
@@ -148,6 +146,8 @@ void HttpSession::Close() {
   if (state_ == State::kClosed) return;
   if (state_ == State::kWorking) --shared_.num_busy;
   state_ = State::kClosed;
+  io_.sessions.erase(this);
+  --shared_.num_connections;
   ErrorCode ignored;
   socket_.close(ignored);
   timer_.cancel();

@@ -50,7 +50,7 @@ struct IoThread {
   }
 
   int32_t index;
-  std::unordered_set<HttpSession*> sessions;  // declared before the context, whose destructor ends sessions
+  std::unordered_set<HttpSession*> sessions;  // that are not closed; this thread only
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
   std::thread thread;

@@ -63,6 +63,38 @@ TEST(HttpServer, MalformedRequests_Get400AndClose) {
   EXPECT_EQ(server.Get("/health").status, 200);
 }
 
+// Requests with bytes changed, removed and doubled, sent in pieces: an answer or the end of the connection, and others are served.
+TEST(HttpServer, DamagedRequests_CostTheirConnectionOnly) {
+  const uint32_t seed = 20261201;
+  std::mt19937 random(seed);
+  TestServer server("x", ImpatientOptions());
+  const std::vector<std::string> originals{PostBytes("/v1/completions", R"({"prompt":"abc","stream":true,"n":2})"),
+                                           GetBytes("/v1/models", "connection: keep-alive\r\nx: y\r\n"),
+                                           "POST /tokenize HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: "
+                                           "chunked\r\n\r\n6\r\n{\"prom\r\n7\r\npt\":1}\n\r\n0\r\n\r\n"};
+  for (int round = 0; round < 400; ++round) {
+    std::string bytes = originals[random() % originals.size()] + originals[random() % originals.size()];
+    for (auto n = 1 + random() % 4; n > 0; --n) {
+      const size_t at = random() % bytes.size();
+      switch (random() % 3) {
+        case 0: bytes[at] = static_cast<char>(random() % 256); break;
+        case 1: bytes.erase(at, 1 + random() % 8); break;
+        default: bytes.insert(at, bytes.substr(at, 1 + random() % 8)); break;
+      }
+    }
+    TestClient client(server.port());
+    const size_t cut = random() % bytes.size();
+    client.Send(std::string_view(bytes).substr(0, cut));
+    client.Send(std::string_view(bytes).substr(cut));
+    if (round % 8 == 0) {
+      const int status = client.Read().status;
+      EXPECT_TRUE(status == 0 || (status >= 200 && status < 500)) << "seed " << seed << ", round " << round << ", status " << status;
+    }
+  }
+  EXPECT_EQ(server.Get("/health").status, 200);
+  EXPECT_TRUE(WaitUntil([&] { return server.backend().num_live() == 0; }));
+}
+
 TEST(HttpServer, ChunkedBody_IsReadInAnyPieces) {
   TestServer server("x");
   const std::string bytes =
