@@ -60,8 +60,12 @@ def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=Fa
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def make_dict(*args, **kwargs):
-    return dict(*args, **kwargs)
+class MakeDict:
+    def __call__(self, *args, **kwargs):
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args, **kwargs):
+        return dict.fromkeys(*args, **kwargs)
 
 
 def environment():
@@ -69,7 +73,7 @@ def environment():
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    env.globals["dict"] = make_dict
+    env.globals["dict"] = MakeDict()
     env.globals["namespace"] = ChatNamespace
     return env
 

@@ -27,7 +27,7 @@ def lines_of_functions(lines):
     start = None
     start_depth = 0
     for number, line in enumerate(lines, 1):
-        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'', '""', line.split("//")[0])
+        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'', '""', line).split("//")[0]
         opens = code.count("{")
         if start is None and opens > code.count("}") and re.search(r"\)\s*(const)?\s*(noexcept)?\s*(override)?\s*(:.*)?(->.*)?\{\s*$", code):
             start, start_depth = number, depth

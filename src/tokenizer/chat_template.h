@@ -14,6 +14,10 @@
 
 namespace avocet::tokenizer {
 
+namespace jinja {
+class Variables;  // jinja_variables.h
+}
+
 // Key order matters to tojson and to loops over mappings.
 using Json = nlohmann::ordered_json;
 
@@ -28,6 +32,8 @@ class ChatTemplate {
   // variables: an object; each key is a template variable (messages, tools, add_generation_prompt, enable_thinking, ...).
   // A key that is absent is undefined. raise_exception(text) gives kInvalidArgument with exactly that text.
   Result<std::string> Render(const Json& variables) const;
+  // The same for variables some of which are values already.
+  Result<std::string> RenderVariables(const jinja::Variables& variables) const;
 
   // True when message content must reach the template as a list of parts, judged by whether the template loops over it.
   bool wants_content_parts() const;
@@ -41,11 +47,11 @@ class ChatTemplate {
 // Renders a conversation as Hugging Face's apply_chat_template does: refuses an empty one, drops message keys whose value is null,
 // copies `thinking` or `reasoning` to `reasoning_content`, parses string tool-call arguments to objects.
 struct ChatRender {
-  Json messages;                       // array
-  Json tools;                          // array, or null when the request has none
+  Json messages;  // array
+  Json tools;     // array, or null when the request has none
   bool add_generation_prompt = true;
-  bool continue_final_message = false; // the text ends where the last message's content ends
-  Json kwargs = Json::object();        // chat_template_kwargs: more variables
+  bool continue_final_message = false;          // the text ends where the last message's content ends; excludes add_generation_prompt
+  Json kwargs = Json::object();                 // chat_template_kwargs: more variables; they win over all but messages and tools
   std::string eos_token, pad_token, bos_token;  // empty = undefined
 };
 Result<std::string> RenderChat(const ChatTemplate& chat_template, const ChatRender& chat);

@@ -221,7 +221,7 @@ def test_a_second_signal_ends_at_once():
                 lines = reply.iter_lines()
                 next(lines)
                 running.process.send_signal(signal.SIGTERM)
-                time.sleep(0.3)
+                time.sleep(0.1)
                 running.process.send_signal(signal.SIGTERM)
                 for _ in lines:
                     pass
