@@ -109,9 +109,9 @@ def tree_checks(totals, build):
         pytest(totals, "tests/tools", ["tests/tools"], {})
 
 
-def clients(totals, build, marker):
-    env = {"AVOCET_BIN": str(ROOT / build / "bin/avocet"), "PYTHONPATH": str(ROOT / "tests/clients")}
-    pytest(totals, f"tests/clients ({marker})", ["tests/clients", "-m", marker], env, timeout=2400)
+def clients(totals, build, marker, env=None):
+    env = {"AVOCET_BIN": str(ROOT / build / "bin/avocet"), "PYTHONPATH": str(ROOT / "tests/clients"), **(env or {})}
+    pytest(totals, f"tests/clients ({marker}) on {build}", ["tests/clients", "-m", marker], env, timeout=2400)
 
 
 def isa_names(build):
@@ -144,6 +144,8 @@ def suite_check(totals, build):
     for other in ("dev", "asan", "tsan"):
         for program in programs(f"build/{other}"):
             gtest(totals, f"{other}: {program.name}", program, SANITIZER_ENV, timeout=3000)
+    for other in ("asan", "tsan"):
+        clients(totals, f"build/{other}", "not slow", SANITIZER_ENV)
     for program in sorted((ROOT / "build/fuzz/bin").glob("*_fuzz")):
         corpus = ROOT / "tests/fuzz/corpus" / program.name
         seeds = [str(corpus)] if corpus.is_dir() else []

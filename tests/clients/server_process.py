@@ -74,5 +74,9 @@ def server(*arguments, env=None):
     running = ServerProcess(*arguments, env=env)
     try:
         yield running
-    finally:
+    except BaseException:
         running.stop()
+        raise
+    ended_before = running.process.poll() is not None
+    code = running.stop()
+    assert ended_before or code == 0, f"the server ended with {code}"  # a sanitizer's finding included

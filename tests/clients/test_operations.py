@@ -123,6 +123,8 @@ def check_no_leak(seconds):
             assert metric(client, "vllm:kv_cache_usage_perc") == 0
             assert wait_until(lambda: len(os.listdir(f"/proc/{running.pid}/fd")) <= files + 4)
             grown = running.resident_bytes() - warm
+            if "ASAN_OPTIONS" in os.environ:  # freed memory stays in its quarantine; leaks are found at exit
+                return
             assert grown < 32 << 20, f"{grown >> 20} MiB more after {complete} answers (seed {SEED})"
 
 

@@ -5,31 +5,12 @@
 #include <ctime>
 #include <map>
 #include <mutex>
-#include <new>
 
 #include <gtest/gtest.h>
 
 #include "engine/cache_manager.h"
 #include "engine/engine_core.h"
 #include "support/fake_model.h"
-
-namespace {
-// MEM-1: allocations of the thread that asks, counted while the flag is up.
-thread_local bool g_counts = false;
-thread_local int64_t g_allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  if (g_counts) ++g_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace avocet::engine {
 namespace {
@@ -234,25 +215,6 @@ TEST(Scheduler, Plan3_RefusedAdmission_LeavesPoolsUntouched) {
   EXPECT_LE(stats.num_running, 2);
   EXPECT_EQ(core.cache().free_pages() + (stats.num_running == 2 ? 16 : 0), free_before - (62 % 4 == 0 ? 1 : 0));
   core.cache().CheckConservation();  // PAGE-1
-}
-
-// MEM-1: a decode step of greedy sequences allocates nothing on the engine thread, events aside (they are handed away).
-TEST(EngineCore, Mem1_DecodeSteps_AllocateOnlyForEvents) {
-  FakeModel runner({.shape = kShape});
-  EngineCore core(Options(), runner, 1);
-  const Clock::time_point now = Clock::now();
-  for (RequestId id = 1; id <= 8; ++id) core.Add(MakeRequest(id, 4, 20), now);
-  std::vector<RequestEvent> events;
-  for (int step = 0; step < 6; ++step) {
-    core.Step(now);
-    core.TakeEvents(events);
-  }
-  g_counts = true;
-  g_allocations = 0;
-  core.Step(now);
-  g_counts = false;
-  // An event has one vector of tokens, and the list of events grows by doubling.
-  EXPECT_LE(g_allocations, 8 + 5);
 }
 
 // PROG-1: a request that fits the whole cache is never refused for ever; one that does not is refused with the numbers.

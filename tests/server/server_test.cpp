@@ -139,7 +139,9 @@ TEST(Server, StopString_CutsCancelsAndNamesItself) {
     const auto events = server.Complete(fmt::format(fmt::runtime(body), true, keeps)).events();
     for (size_t i = 0; i + 1 < events.size(); ++i) {
       streamed += Data(events[i])["choices"][0]["text"].get<std::string>();
-      if (!keeps) EXPECT_TRUE(expected.starts_with(streamed)) << streamed;  // no prefix of the stop string leaks
+      if (!keeps) {
+        EXPECT_TRUE(expected.starts_with(streamed)) << streamed;  // no prefix of the stop string leaks
+      }
     }
     EXPECT_EQ(streamed, expected);
   }
