@@ -186,21 +186,61 @@ double KeepFront(std::vector<Candidate>& kept, double wanted) {
   return before;
 }
 
+bool AnyReaches(std::span<const float> values, float lowest) {
+  bool any = false;
+  for (float value : values) any |= value >= lowest;
+  return any;
+}
+
 // Tokens whose logit is at least `lowest`, in ascending order. Returns the sum of their probabilities, relative to the largest.
 double Collect(std::span<const float> logits, float lowest, float max, Sampler::Scratch& scratch) {
+  constexpr size_t kGroup = 16;  // tested at once: most have no such token
   double total = 0;
   scratch.candidates.clear();
   for (size_t block = 0; block < scratch.block_maxima.size(); ++block) {
     if (scratch.block_maxima[block] < lowest) continue;
     const size_t end = std::min(logits.size(), (block + 1) * kMaxBlock);
-    for (size_t i = block * kMaxBlock; i < end; ++i) {
-      if (!(logits[i] >= lowest)) continue;
-      const double probability = std::exp(static_cast<double>(logits[i]) - static_cast<double>(max));
-      scratch.candidates.push_back({static_cast<int32_t>(i), logits[i], probability});
-      total += probability;
+    for (size_t begin = block * kMaxBlock; begin < end; begin += kGroup) {
+      const size_t group_end = std::min(end, begin + kGroup);
+      if (!AnyReaches(logits.subspan(begin, group_end - begin), lowest)) continue;
+      std::array<int32_t, kGroup> reaching;  // gathered without a branch per token
+      size_t count = 0;
+      for (size_t i = begin; i < group_end; ++i) {
+        reaching[count] = static_cast<int32_t>(i);
+        count += logits[i] >= lowest ? 1 : 0;
+      }
+      for (size_t j = 0; j < count; ++j) {
+        const float logit = logits[static_cast<size_t>(reaching[j])];
+        const double probability = std::exp(static_cast<double>(logit) - static_cast<double>(max));
+        scratch.candidates.push_back({reaching[j], logit, probability});
+        total += probability;
+      }
     }
   }
   return total;
+}
+
+// How far below the largest logit a share of `wanted` (relative to the largest token) probably reaches: all block maxima are known,
+// and every 64th block stands for the rest of 64.
+float EstimateDepth(std::span<const float> logits, float max, double wanted, const Sampler::Scratch& scratch) {
+  constexpr size_t kStride = 64;
+  constexpr size_t kBins = 80;
+  constexpr float kBinDepth = 0.25f;
+  std::array<double, kBins> bins{};
+  const auto add = [&](float logit, double weight) {
+    const float depth = max - logit;
+    if (!(depth < kBinDepth * kBins)) return;
+    bins[static_cast<size_t>(depth / kBinDepth)] += weight * std::exp(-static_cast<double>(depth));
+  };
+  for (float block_max : scratch.block_maxima) add(block_max, 1);
+  for (size_t block = 0; block < scratch.block_maxima.size(); block += kStride) {
+    for (float logit : BlockOf(logits, block)) {
+      if (logit < scratch.block_maxima[block]) add(logit, kStride);
+    }
+  }
+  size_t bin = 0;
+  for (double sum = bins[0]; sum < wanted && bin + 1 < kBins; sum += bins[bin]) ++bin;
+  return kBinDepth * static_cast<float>(bin + 1);
 }
 
 // The k-th largest logit; equal values beside it stay in. The k-th largest block maximum is a lower bound: at least k values reach it.
@@ -299,8 +339,8 @@ void Sampler::ApplyPenalties(const Sequence& sequence, std::span<float> logits, 
   if (HasPenalties(params)) Penalise(sequence, logits);
 }
 
-// Top-p over all tokens: the sum comes from the vectorised kernel, and only tokens near the top are looked at, unless the distribution
-// is so flat that the wanted share is not among them. Returns the sum over all tokens.
+// Top-p over all tokens: the sum comes from the vectorised kernel, and only tokens as near to the top as the wanted share probably needs
+// are looked at, then more of them while it was not enough. Returns the sum over all tokens.
 double Sampler::CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const {
   if (logits.size() <= kBlock) return Collect(logits, std::numeric_limits<float>::lowest(), max, scratch);
   double total = 0;
@@ -309,20 +349,29 @@ double Sampler::CollectForTopP(std::span<const float> logits, float max, double 
     total += static_cast<double>(kernels_.sum_exp(logits.data() + begin, count, max));
   }
   constexpr double kSumError = 1e-4;  // far above that of the kernel
-  constexpr float kDepthStep = 1.5f;  // so that the last try, a few times the one before, is most of the work
   constexpr float kDepthMax = 20.0f;
-  for (float depth = kDepthStep; depth < kDepthMax; depth += kDepthStep) {
-    if (Collect(logits, max - depth, max, scratch) >= total * top_p * (1 + kSumError)) return total;
+  const double wanted = total * top_p * (1 + kSumError);
+  for (float depth = EstimateDepth(logits, max, wanted, scratch); depth < kDepthMax; depth += 1.0f) {
+    if (Collect(logits, max - depth, max, scratch) >= wanted) return total;
   }
   return Collect(logits, std::numeric_limits<float>::lowest(), max, scratch);
 }
 
+// Divides by the temperature and finds the maxima of the blocks while each is in the cache; returns the largest.
+float Sampler::ScaleAndFindMaxima(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const {
+  const float factor = 1.0f / std::max(params.temperature, kTemperatureMin);
+  scratch.block_maxima.clear();
+  for (size_t begin = 0; begin < logits.size(); begin += kMaxBlock) {
+    const std::span<float> block = logits.subspan(begin, std::min(kMaxBlock, logits.size() - begin));
+    kernels_.scale(block.data(), static_cast<int32_t>(block.size()), factor);
+    scratch.block_maxima.push_back(MaxOf(block));
+  }
+  return MaxOf(scratch.block_maxima);
+}
+
 void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const {
   const size_t size = logits.size();
-  kernels_.scale(logits.data(), static_cast<int32_t>(size), 1.0f / std::max(params.temperature, kTemperatureMin));
-  scratch.block_maxima.clear();
-  for (size_t block = 0; block < NumBlocks(logits); ++block) scratch.block_maxima.push_back(MaxOf(BlockOf(logits, block)));
-  const float max = MaxOf(scratch.block_maxima);
+  const float max = ScaleAndFindMaxima(params, logits, scratch);
   if (!std::isfinite(max)) {  // every token is masked, or nothing is a number: the largest stands alone
     scratch.candidates.assign(1, BestOf(logits));
     return;
@@ -343,8 +392,8 @@ void Sampler::FindCandidates(const SamplingParams& params, std::span<float> logi
 }
 
 // Neither top-k, top-p nor min-p: sums of blocks first, then the columns of one block.
-int32_t Sampler::DrawFromAll(std::span<const float> logits, double u, Scratch& scratch) const {
-  const float max = MaxOf(logits);
+int32_t Sampler::DrawFromAll(const SamplingParams& params, std::span<float> logits, double u, Scratch& scratch) const {
+  const float max = ScaleAndFindMaxima(params, logits, scratch);
   if (!std::isfinite(max)) return BestOf(logits).token;
   scratch.block_sums.clear();
   double total = 0;
@@ -384,8 +433,7 @@ void Sampler::Sample(const Sequence& sequence, std::span<float> logits, Scratch&
   } else {
     const double u = Draw(sequence.seed, sequence.num_generated());
     if (params.top_k <= 0 && params.top_p >= 1.0f && params.min_p <= 0) {
-      kernels_.scale(row.data(), static_cast<int32_t>(row.size()), 1.0f / std::max(params.temperature, kTemperatureMin));
-      result.token = DrawFromAll(row, u, scratch);
+      result.token = DrawFromAll(params, row, u, scratch);
     } else {
       FindCandidates(params, row, scratch);
       double left = u;

@@ -62,7 +62,8 @@ class Sampler {
   };
   RawStats StatsOf(std::span<const float> logits) const;
   double CollectForTopP(std::span<const float> logits, float max, double top_p, Scratch& scratch) const;
-  int32_t DrawFromAll(std::span<const float> logits, double u, Scratch& scratch) const;
+  float ScaleAndFindMaxima(const SamplingParams& params, std::span<float> logits, Scratch& scratch) const;
+  int32_t DrawFromAll(const SamplingParams& params, std::span<float> logits, double u, Scratch& scratch) const;
 
   const ops::KernelTable& kernels_;
   int32_t vocab_rows_;

@@ -61,7 +61,7 @@ TEST_P(Allocations, Mem1_DecodeSteps_AllocateOnlyForEvents) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Allocations, testing::Values("a-dense", "b-moe-mtp"),
-                         [](const auto& info) { return info.param.substr(0, 1); });
+                         [](const auto& checkpoint) { return checkpoint.param.substr(0, 1); });
 
 }  // namespace
 }  // namespace avocet::engine
