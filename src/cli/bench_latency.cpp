@@ -35,7 +35,7 @@ struct Roof {
   double share = 0;  // of the roof that a decode step reached
 };
 
-// Of the weights themselves, by the same workers.
+// Of the weights themselves, by the same workers. The engine is idle meanwhile.
 double ReadRate(Assembly& assembly) {
   double rate = 0;
   const device::Arena& arena = assembly.model->weights().arena;
@@ -43,12 +43,30 @@ double ReadRate(Assembly& assembly) {
   return rate;
 }
 
-Roof CompareWithRoof(const Options& options, const Assembly& assembly, double read_gb_per_s, double step_seconds) {
-  Roof roof{.read_gb_per_s = read_gb_per_s};
+// One iteration, and the roof around it: what memory gives changes by half within seconds where neighbours share it.
+struct Iteration {
+  double step_seconds = 0;
+  double read_gb_per_s = 0;  // mean of before and after
+};
+
+// Medians over the iterations; those whose roof was far below the best are left out: a neighbour was at work.
+Roof CompareWithRoof(const Options& options, const Assembly& assembly, const std::vector<Iteration>& iterations) {
+  constexpr double kKeepAbove = 0.6;
+  Roof roof;
   const int32_t batch = std::min(options.batch_size * options.n, assembly.plan.max_num_seqs);
   const double context = options.input_len.value_or(kDefaultInputLen) + options.output_len.value_or(kDefaultOutputLen) / 2.0;
   roof.step_bytes = DecodeStepBytes(assembly, batch, context);
-  roof.share = step_seconds > 0 ? roof.step_bytes / 1e9 / roof.read_gb_per_s / step_seconds : 0;
+  double best = 0;
+  for (const Iteration& iteration : iterations) best = std::max(best, iteration.read_gb_per_s);
+  std::vector<double> rates, shares;
+  for (const Iteration& iteration : iterations) {
+    if (iteration.read_gb_per_s < kKeepAbove * best || iteration.step_seconds <= 0) continue;
+    rates.push_back(iteration.read_gb_per_s);
+    shares.push_back(roof.step_bytes / 1e9 / iteration.read_gb_per_s / iteration.step_seconds);
+  }
+  if (rates.empty()) return roof;
+  roof.read_gb_per_s = Percentile(rates, 50);
+  roof.share = Percentile(shares, 50);
   return roof;
 }
 
@@ -83,24 +101,24 @@ Result<void> Run(const CommandLine& line, const Environment& environment) {
   Options options = line.options;
   if (options.max_model_len == 0) options.max_model_len = -1;
   AVOCET_TRY(const std::unique_ptr<Assembly> assembly, AssembleForBench(line, options, environment));
-  std::vector<double> latencies;
-  double steps_seconds = 0;
-  const double rate_before = ReadRate(*assembly);
+  std::vector<double> latencies, steps;
+  std::vector<Iteration> iterations;
   {
     AVOCET_TRY(const std::unique_ptr<BenchEngine> bench, BenchEngine::Create(options, *assembly));
     const std::vector<BenchRequest> requests = RandomBatch(options, EngineOptionsFor(options, *assembly).vocab_size);
     fmt::print("Warming up...\n");
     for (int32_t i = 0; i < options.num_iters_warmup; ++i) AVOCET_TRY_VOID(bench->Run(requests, options.n));
+    double before = ReadRate(*assembly);
     for (int32_t i = 0; i < options.num_iters; ++i) {
       AVOCET_TRY(const BenchRun run, bench->Run(requests, options.n));
+      const double after = ReadRate(*assembly);
       latencies.push_back(run.seconds);
-      steps_seconds += run.decode_step_seconds;
+      steps.push_back(run.decode_step_seconds);
+      iterations.push_back({run.decode_step_seconds, (before + after) / 2});
+      before = after;
     }
   }
-  // Before and after, because other processes come and go.
-  const double rate = std::max(rate_before, ReadRate(*assembly));
-  const double step_seconds = steps_seconds / options.num_iters;
-  return Report(options, latencies, CompareWithRoof(options, *assembly, rate, step_seconds), step_seconds);
+  return Report(options, latencies, CompareWithRoof(options, *assembly, iterations), Percentile(steps, 50));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int32_t kCopyRounds = 3;
-constexpr int32_t kRounds = 8;
+constexpr int32_t kReadRounds = 3;
 constexpr size_t kCopyBytes = size_t{64} << 20;  // tens of milliseconds, and not much memory at once
 
 double SecondsOf(device::WorkerPool& pool, FunctionRef<void(device::Worker&)> work) {
@@ -79,15 +79,16 @@ double MeasureFileCopyRate(const std::string& path, device::WorkerPool& pool) {
 
 double MeasureReadRate(std::span<const std::byte> bytes, device::WorkerPool& pool) {
   std::atomic<uint64_t> sink{0};
-  double best = 0;
-  for (int32_t round = 0; round < kRounds; ++round) {
+  std::array<double, kReadRounds> rates{};
+  for (double& rate : rates) {
     const double seconds = SecondsOf(pool, [&](device::Worker& worker) {
       const auto [begin, end] = ShareOf(worker, bytes.size());
       sink.fetch_add(Sum(bytes.subspan(begin, end - begin)), std::memory_order_relaxed);
     });
-    best = std::max(best, static_cast<double>(bytes.size()) / 1e9 / seconds);
+    rate = static_cast<double>(bytes.size()) / 1e9 / seconds;
   }
-  return best;
+  std::ranges::sort(rates);
+  return rates[kReadRounds / 2];
 }
 
 }  // namespace avocet::cli

@@ -14,7 +14,7 @@ namespace avocet::cli {
 // plus bytes written, in GB/s, the best of a few rounds; 0 when the file cannot be read.
 double MeasureFileCopyRate(const std::string& path, device::WorkerPool& pool);
 
-// GB/s of reading `bytes` once by all workers, the best of a few rounds.
+// GB/s of reading `bytes` once by all workers, the median of a few rounds.
 double MeasureReadRate(std::span<const std::byte> bytes, device::WorkerPool& pool);
 
 }  // namespace avocet::cli
