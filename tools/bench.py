@@ -1,6 +1,6 @@
 """Runs every benchmark and prints JSON lines: what, value, roof of the same run, ratio, goal where one is stated.
 
-usage: bench.py --build build/release [NAME ...]      NAME: linear, delta_rule, ... (bench/micro/NAME_bench.cpp) or step"""
+usage: bench.py --build build/release [NAME ...]      NAME: linear, delta_rule, ... (bench/micro/NAME_bench.cpp) or steps (bench/steps.py)"""
 
 import argparse
 import json
@@ -17,11 +17,13 @@ def main():
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     below = []
-    for program in sorted((ROOT / arguments.build / "bin").glob("*_bench")):
-        if arguments.names and program.name.removesuffix("_bench") not in arguments.names:
+    commands = {program.name.removesuffix("_bench"): [str(program)] for program in sorted((ROOT / arguments.build / "bin").glob("*_bench"))}
+    commands["steps"] = [sys.executable, "bench/steps.py", "--build", arguments.build]
+    for name, command in commands.items():
+        if arguments.names and name not in arguments.names:
             continue
-        print(f"== {program.name}", file=sys.stderr, flush=True)
-        process = subprocess.Popen([str(program)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        print(f"== {name}", file=sys.stderr, flush=True)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for line in process.stdout:
             print(line, end="", flush=True)
             try:
@@ -31,7 +33,7 @@ def main():
             if isinstance(row, dict) and "goal" in row and "ratio" in row and row["ratio"] < row["goal"]:
                 below.append(row)
         if process.wait() != 0:
-            print(f"{program.name} failed with {process.returncode}", file=sys.stderr)
+            print(f"{name} failed with {process.returncode}", file=sys.stderr)
             return 1
     for row in below:
         print(f"below its goal: {row.get('what', row)} {row['ratio']:.3f} < {row['goal']}", file=sys.stderr)

@@ -1,7 +1,8 @@
-// Planning and sampling beside the model: a decode step of 32 sequences over the family's vocabulary with a model that costs nothing, for
-// every way of sampling, with one worker. The logits are copied outside the clock; medians. JSON lines.
+// Planning and sampling beside the model: a decode step of 32 sequences (or as many as the argument says) over the family's vocabulary with
+// a model that costs nothing, for every way of sampling, with one worker. The logits are copied outside the clock; medians. JSON lines.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <string>
@@ -20,13 +21,13 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int32_t kVocabRows = 248320;
 constexpr int32_t kVocabSize = 248077;
-constexpr int32_t kSequences = 32;
+constexpr int32_t kMaxSequences = 32;
 constexpr int kSteps = 31;
 
 // Hands out the same logits in every step.
 class StillModel final : public model::StepRunner {
  public:
-  StillModel() : source_(static_cast<size_t>(kVocabRows)), logits_(source_.size() * kSequences) {
+  StillModel() : source_(static_cast<size_t>(kVocabRows)), logits_(source_.size() * kMaxSequences) {
     std::mt19937_64 random(1);
     std::normal_distribution<float> normal(0, 2.5f);
     for (float& logit : source_) logit = normal(random);
@@ -46,11 +47,11 @@ class StillModel final : public model::StepRunner {
 
  private:
   model::RunnerShape shape_{.max_rows = 256,
-                            .max_logit_rows = kSequences,
+                            .max_logit_rows = kMaxSequences,
                             .vocab_rows = kVocabRows,
                             .num_pages = 4096,
                             .page_tokens = 16,
-                            .num_slots = kSequences,
+                            .num_slots = kMaxSequences,
                             .max_context = 4096};
   std::vector<float> source_;
   std::vector<float> logits_;
@@ -64,12 +65,13 @@ struct Way {
 };
 
 // Milliseconds of one decode step without the copying of logits.
-double StepMs(const Way& way, const ops::KernelTable& kernels) {
+double StepMs(const Way& way, const ops::KernelTable& kernels, int32_t sequences) {
   StillModel model;
-  engine::EngineOptions options{.max_num_seqs = kSequences, .max_num_batched_tokens = 256, .max_model_len = 4096, .vocab_size = kVocabSize};
+  engine::EngineOptions options{
+      .max_num_seqs = kMaxSequences, .max_num_batched_tokens = 256, .max_model_len = 4096, .vocab_size = kVocabSize};
   options.kernels = &kernels;
   engine::EngineCore core(options, model, 1);
-  for (int32_t i = 0; i < kSequences; ++i) {
+  for (int32_t i = 0; i < sequences; ++i) {
     engine::Request request;
     request.id = static_cast<engine::RequestId>(i + 1);
     request.prompt = {1, 2, 3};
@@ -92,8 +94,8 @@ double StepMs(const Way& way, const ops::KernelTable& kernels) {
 }
 
 // The roof: adding up as many logits, from memory as they are.
-double ReadMs() {
-  const std::vector<uint64_t> words(size_t{kVocabRows} * kSequences / 2, 1);
+double ReadMs(int32_t sequences) {
+  const std::vector<uint64_t> words(static_cast<size_t>(kVocabRows) * static_cast<size_t>(sequences) / 2, 1);
   std::vector<double> times;
   uint64_t sum = 0;
   for (int round = 0; round < 9; ++round) {
@@ -107,7 +109,8 @@ double ReadMs() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const int32_t sequences = argc > 1 ? std::clamp(std::atoi(argv[1]), 1, kMaxSequences) : kMaxSequences;
   const auto isa = device::ChooseIsa(device::DetectCpu());
   if (!isa) return 1;
   const ops::KernelTable& kernels = ops::KernelsFor(*isa);
@@ -120,10 +123,10 @@ int main() {
       {"min_p", {.min_p = 0.05f}},
       {"penalties", {.temperature = 0, .presence_penalty = 1.5f, .repetition_penalty = 1.1f}},
   };
-  const double read_ms = ReadMs();
+  const double read_ms = ReadMs(sequences);
   for (const Way& way : ways) {
     fmt::print(
         "{{\"bench\":\"sampler\",\"way\":\"{}\",\"isa\":\"{}\",\"sequences\":{},\"vocab\":{},\"step_ms\":{:.3f},\"read_ms\":{:.3f}}}\n",
-        way.name, kernels.name, kSequences, kVocabRows, StepMs(way, kernels), read_ms);
+        way.name, kernels.name, sequences, kVocabRows, StepMs(way, kernels, sequences), read_ms);
   }
 }
