@@ -4,8 +4,8 @@
 #
 #   AVOCET_MODEL=/models/Qwen3.5-397B-A17B-w8a8-mtp examples/high_throughput.sh [more flags]
 #
-# Until int8 checkpoints are served, a bf16 checkpoint of the family takes its place:
-#   AVOCET_MODEL=models/demo AVOCET_QUANTIZATION=none examples/high_throughput.sh
+# The bundled int8 model is of the same kind:
+#   AVOCET_MODEL=models/demo-w8a8 examples/high_throughput.sh
 #
 # Settings of the host that the recipe makes beforehand (they need root and are left to the operator): CPU governor performance,
 # vm.swappiness=0, kernel.numa_balancing=0.
@@ -13,7 +13,6 @@ set -euo pipefail
 
 avocet=${AVOCET:-avocet}
 model=${AVOCET_MODEL:?the folder of the checkpoint}
-quantization=${AVOCET_QUANTIZATION:-ascend}
 port=${AVOCET_PORT:-8010}
 
 export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
@@ -41,7 +40,7 @@ exec "$avocet" serve "$model" \
   --trust-remote-code \
   --async-scheduling \
   --allowed-local-media-path / \
-  --quantization "$quantization" \
+  --quantization ascend \
   --mm-processor-cache-gb 0 \
   --additional-config '{"enable_cpu_binding": true}' \
   "$@"

@@ -9,6 +9,7 @@ namespace avocet::limits {
 // Files. A checkpoint is hostile until checked.
 inline constexpr size_t kConfigBytesMax = size_t{4} << 20;               // config.json; published ones are below 10 KB
 inline constexpr size_t kSafetensorsHeaderBytesMax = size_t{100} << 20;  // the format's own limit
+inline constexpr size_t kQuantDescriptionBytesMax = size_t{256} << 20;   // the 397B checkpoint's has 276,000 names, about 30 MB
 inline constexpr size_t kTokenizerBytesMax = size_t{256} << 20;          // tokenizer.json; published ones are about 13 MB
 inline constexpr size_t kTemplateBytesMax = size_t{1} << 20;             // chat_template.jinja; published ones are below 16 KB
 inline constexpr int32_t kTensorRankMax = 8;                             // dimensions of a tensor; the family uses up to 5

@@ -66,21 +66,40 @@ Result<model::GenerationConfig> ReadGenerationConfig(const Options& options, con
   return config;
 }
 
-// The folder decides how weights are quantised; a flag may only agree.
-Result<void> CheckQuantization(const Options& options, const std::string& dir) {
+// The folder decides how weights are quantised; a flag may only agree, or ask for int8 where they are float.
+Result<void> ReadQuantization(const Options& options, ModelFiles* files) {
   const std::string& wanted = options.quantization;
-  if (wanted.empty() || wanted == "none" || wanted == "None" || wanted == "auto") return {};
-  AVOCET_TRY(const weights::ModelFolder folder, weights::ModelFolder::Open(dir));
-  AVOCET_TRY(const std::vector<std::string> names, folder.List(".json"));
-  const bool has_description =
-      std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("quant_model_description"); });
-  if (wanted == "ascend" && !has_description) {
+  const bool is_automatic = wanted.empty() || wanted == "none" || wanted == "None" || wanted == "auto";
+  if (!is_automatic && wanted != "ascend" && wanted != "int8" && wanted != "compressed-tensors") {
     return Fail(
         Errc::kUnsupported,
-        "--quantization ascend contradicts {}: without a quant_model_description.json its weights are not quantised; leave the flag out",
-        Printable(dir));
+        "--quantization {} is not offered yet; offered are ascend (int8 from msModelSlim), compressed-tensors (int8) and int8 (at load)",
+        Printable(wanted));
   }
-  return Fail(Errc::kUnsupported, "--quantization {} is not offered yet: only bf16, f16 and f32 checkpoints are served", Printable(wanted));
+  if (options.load_format != "dummy") {
+    AVOCET_TRY(files->description, weights::QuantDescription::Load(files->path.dir));
+  }
+  if (wanted == "ascend" && !files->description && options.load_format != "dummy") {
+    return Fail(Errc::kUnsupported,
+                "--quantization ascend contradicts {}: without a {} its weights are not quantised; leave the flag out, or say "
+                "--quantization int8 to round them at load",
+                Printable(files->path.dir), weights::QuantDescription::kFileName);
+  }
+  if (wanted == "compressed-tensors" && !files->config.int8_by_dtype) {
+    return Fail(Errc::kUnsupported, "--quantization compressed-tensors contradicts {}: its config.json has no such quantization_config",
+                Printable(files->path.dir));
+  }
+  if (wanted == "int8" && (files->description || files->config.int8_by_dtype)) {
+    return Fail(Errc::kUnsupported, "--quantization int8 contradicts {}: its weights are quantised already; leave the flag out",
+                Printable(files->path.dir));
+  }
+  files->rounds_to_int8 = wanted == "int8" || (wanted == "ascend" && options.load_format == "dummy");
+  if (files->description) files->quantization_note = "ascend: int8 products (W8A8) where quant_model_description.json says so";
+  if (files->config.int8_by_dtype) files->quantization_note = "compressed-tensors: int8 products (W8A8) where the tensors are int8";
+  if (files->rounds_to_int8) {
+    files->quantization_note = "int8: matrices of products rounded per channel, their inputs per token; routers and gates stay float";
+  }
+  return {};
 }
 
 void ChooseNumbers(const Options& options, ModelFiles* files) {
@@ -128,6 +147,7 @@ Result<void> TakeGivenTemplate(const std::string& given, Assembly* assembly) {
 Result<model::ModelWeights> LoadWeights(const Options& options, Assembly* assembly) {
   Progress progress(fmt::format("loading {}", assembly->files.path.name));
   const model::LoadOptions load{.policy = assembly->files.policy,
+                                .quantization = assembly->files.quantization(),
                                 .progress = [&progress](size_t done, size_t total) { progress.Update(done, total); }};
   if (options.load_format == "dummy") {
     return model::MakeDummyWeights(assembly->files.config, static_cast<uint64_t>(options.seed), *assembly->pool, load, &assembly->load);
@@ -142,7 +162,8 @@ model::ModelOptions ModelOptionsFor(const ModelFiles& files, const MemoryPlan& p
           .max_context = plan.max_model_len,
           .page_tokens = plan.page_tokens,
           .num_pages = plan.num_pages,
-          .num_slots = plan.num_slots};
+          .num_slots = plan.num_slots,
+          .has_int8 = files.quantization().has_int8()};
 }
 
 }  // namespace
@@ -161,7 +182,7 @@ Result<ModelFiles> ReadModelFiles(const Options& options, const Environment& env
   ModelFiles files;
   AVOCET_TRY(files.path, FindModel(options, environment));
   AVOCET_TRY(files.config, ReadConfig(options, files.path.dir));
-  AVOCET_TRY_VOID(CheckQuantization(options, files.path.dir));
+  AVOCET_TRY_VOID(ReadQuantization(options, &files));
   AVOCET_TRY(files.generation, ReadGenerationConfig(options, files.path.dir));
   ChooseNumbers(options, &files);
   return files;
@@ -177,12 +198,16 @@ Result<MemoryPlan> PlanFor(const Options& options, const Machine& machine, const
   const auto num_workers = static_cast<int32_t>(machine.worker_cpus.size());
   const int32_t page_tokens = options.block_size.value_or(kDefaultPageTokens);
   const auto footprint = [&](int32_t rows, int32_t logit_rows, int32_t context) {
-    const model::ModelOptions shape{
-        .precision = files.precision, .max_rows = rows, .max_logit_rows = logit_rows, .max_context = context, .page_tokens = page_tokens};
+    const model::ModelOptions shape{.precision = files.precision,
+                                    .max_rows = rows,
+                                    .max_logit_rows = logit_rows,
+                                    .max_context = context,
+                                    .page_tokens = page_tokens,
+                                    .has_int8 = files.quantization().has_int8()};
     return model::Model::Footprint(files.config, shape, *machine.kernels, num_workers);
   };
   const model::ModelFootprint smallest = footprint(1, 1, 1);
-  const MemoryNeeds needs{.weights_bytes = model::PackedModelBytes(files.config, WeightFormatFor(files)),
+  const MemoryNeeds needs{.weights_bytes = model::PackedModelBytes(files.config, WeightFormatFor(files), files.quantization()),
                           .page_bytes = smallest.page_bytes,
                           .slot_bytes = smallest.slot_bytes,
                           .model_max_len = files.config.max_positions,

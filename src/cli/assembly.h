@@ -42,7 +42,12 @@ struct ModelFiles {
   model::GenerationConfig generation;
   model::Precision precision = model::Precision::kNative;
   weights::WeightPolicy policy = weights::WeightPolicy::kExact;
-  std::string dtype_note;  // what --dtype came to, for the report
+  std::optional<weights::QuantDescription> description;  // of an Ascend checkpoint
+  bool rounds_to_int8 = false;                           // --quantization int8
+  std::string quantization_note;                         // for the report; empty: none
+  std::string dtype_note;                                // what --dtype came to, for the report
+
+  weights::Quantization quantization() const { return {description ? &*description : nullptr, config.int8_by_dtype, rounds_to_int8}; }
 };
 
 struct Assembly {

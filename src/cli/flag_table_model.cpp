@@ -58,8 +58,9 @@ constexpr auto kModel = std::to_array<FlagSpec>({
      .choices =
          "none|None|auto|ascend|compressed-tensors|fp8|awq|gptq|gptq_marlin|awq_marlin|bitsandbytes|gguf|modelopt|mxfp4|quark|torchao|int8",
      .target = &Options::quantization,
-     .help = "How the weights are quantised. The folder itself decides; a flag that contradicts it is an error. Quantised checkpoints "
-             "(int8, fp8, int4) are not offered yet: none and auto are."},
+     .help = "How the weights are quantised. The folder itself decides; a flag that contradicts it is an error. ascend: int8 (W8A8) from "
+             "msModelSlim, found by its quant_model_description.json also without the flag. int8: rounds a float checkpoint at load, "
+             "weights per channel, inputs per token. The other formats are not offered yet."},
     {.name = "seed",
      .kind = FlagKind::kInt,
      .default_text = "0",

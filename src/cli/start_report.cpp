@@ -90,15 +90,16 @@ std::vector<std::string> DescribeModel(const ModelFiles& files) {
     mlp = fmt::format("{} experts of {}, {} per token{}", config.moe->num_experts, config.moe->expert_intermediate, config.moe->top_k,
                       config.moe->shared_intermediate > 0 ? fmt::format(", one shared of {}", config.moe->shared_intermediate) : "");
   }
-  AppendSection("model",
-                {fmt::format("{}{}", Printable(files.path.dir), files.path.how.empty() ? "" : " (" + files.path.how + ")"),
-                 fmt::format("{}, {:.3g} M parameters of text", config.architecture.empty() ? config.model_type : config.architecture,
-                             static_cast<double>(model::NumTextParameters(config)) / 1e6),
-                 fmt::format("{} layers: {} delta-net, {} attention; hidden {}, {}; {} rows of vocabulary, {} positions", config.num_layers,
-                             config.NumLayers(model::LayerKind::kDeltaNet), config.NumLayers(model::LayerKind::kAttention), config.hidden,
-                             mlp, FormatCount(config.vocab_rows), FormatCount(config.max_positions)),
-                 files.dtype_note},
-                &lines);
+  std::vector<std::string> body = {
+      fmt::format("{}{}", Printable(files.path.dir), files.path.how.empty() ? "" : " (" + files.path.how + ")"),
+      fmt::format("{}, {:.3g} M parameters of text", config.architecture.empty() ? config.model_type : config.architecture,
+                  static_cast<double>(model::NumTextParameters(config)) / 1e6),
+      fmt::format("{} layers: {} delta-net, {} attention; hidden {}, {}; {} rows of vocabulary, {} positions", config.num_layers,
+                  config.NumLayers(model::LayerKind::kDeltaNet), config.NumLayers(model::LayerKind::kAttention), config.hidden, mlp,
+                  FormatCount(config.vocab_rows), FormatCount(config.max_positions)),
+      files.dtype_note};
+  if (!files.quantization_note.empty()) body.push_back(files.quantization_note);
+  AppendSection("model", body, &lines);
   return lines;
 }
 

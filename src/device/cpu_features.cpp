@@ -59,7 +59,7 @@ bool CpuFeatures::Supports(Isa isa) const {
     case Isa::kRef: return true;
     case Isa::kAvx2: return avx2_fma;
     case Isa::kAvx512: return avx2_fma && avx512;
-    case Isa::kAvx512Bf16: return avx2_fma && avx512 && avx512_bf16;
+    case Isa::kAvx512Bf16: return avx2_fma && avx512 && avx512_bf16 && avx512_vnni;
   }
   return false;
 }

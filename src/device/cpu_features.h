@@ -13,8 +13,8 @@ std::string_view IsaName(Isa isa);  // "ref", "avx2", "avx512", "avx512_bf16": t
 
 struct CpuFeatures {
   std::string model_name;
-  bool avx2_fma = false;     // AVX2, FMA, F16C and the OS saves ymm
-  bool avx512 = false;       // F, BW, DQ, VL, CD and the OS saves zmm
+  bool avx2_fma = false;  // AVX2, FMA, F16C and the OS saves ymm
+  bool avx512 = false;    // F, BW, DQ, VL, CD and the OS saves zmm
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx_vnni = false;

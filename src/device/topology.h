@@ -12,18 +12,18 @@
 namespace avocet::device {
 
 struct Core {
-  int32_t cpu = 0;        // logical CPU number of its first usable hardware thread
+  int32_t cpu = 0;  // logical CPU number of its first usable hardware thread
   int32_t numa_node = 0;
 };
 
 struct Topology {
-  std::vector<Core> cores;           // one entry per physical core in the affinity mask, SMT siblings left out
-  int32_t num_logical_cpus = 0;      // in the affinity mask
+  std::vector<Core> cores;       // one entry per physical core in the affinity mask, SMT siblings left out
+  int32_t num_logical_cpus = 0;  // in the affinity mask
   int32_t num_numa_nodes = 1;
-  double quota_cores = 0;            // cgroup v1/v2 CPU quota in cores; 0 = none
-  size_t memory_bytes = 0;           // of the machine
-  size_t memory_limit_bytes = 0;     // cgroup limit, or the machine's memory
-  size_t memory_available_bytes = 0; // what can still be allocated now without swapping, within the limit
+  double quota_cores = 0;             // cgroup v1/v2 CPU quota in cores; 0 = none
+  size_t memory_bytes = 0;            // of the machine
+  size_t memory_limit_bytes = 0;      // cgroup limit, or the machine's memory
+  size_t memory_available_bytes = 0;  // what can still be allocated now without swapping, within the limit
   std::string cpu_model;
 };
 

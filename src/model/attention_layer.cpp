@@ -11,18 +11,17 @@ void AttentionLayer(device::Worker& worker, const LayerContext& context, std::sp
   const MatView<float> qkv = ws.qkv.Rows(0, rows);
   const ops::AttentionShape shape = AttentionShapeOf(config);
 
-  ops::RmsNorm(worker, kernels, hidden, input_norm, config.rms_eps, ws.mixer_input);
-  ops::Linear(worker, kernels, ws.mixer_input.Replicated(worker, rows), weights.qkv, qkv);
+  ops::Linear(worker, kernels, NormFor(worker, context, input_norm, weights.qkv, ws.mixer_input), weights.qkv, qkv);
   worker.Barrier();
 
   const ops::RopeAngles rope{ws.rope_cos.Rows(0, rows), ws.rope_sin.Rows(0, rows)};
   ops::PrepareQkvAndStore(worker, kernels, shape, qkv, weights.q_norm, weights.k_norm, config.rms_eps, rope, ws.attention_spans, kv);
   worker.Barrier();
 
-  ops::Attention(worker, kernels, shape, qkv, ws.attention_spans, kv, ws.attention_scratch, ws.attention_out.Shared(rows));
+  ops::Attention(worker, kernels, shape, qkv, ws.attention_spans, kv, ws.attention_scratch, WriteFor(ws.attention_out, weights.out, rows));
   worker.Barrier();
 
-  ops::Linear(worker, kernels, ws.attention_out.SharedView(rows), weights.out, hidden, ops::Accumulate::kAdd);
+  ops::Linear(worker, kernels, ReadFor(worker, context, ws.attention_out, weights.out, rows), weights.out, hidden, ops::Accumulate::kAdd);
   worker.Barrier();
 }
 

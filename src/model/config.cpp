@@ -249,20 +249,52 @@ Result<MlpKind> ParseIdentity(const Json& root, const Json& text, ModelConfig& c
   return mlp;
 }
 
-// The place of int8 and fp8: one message, until their loaders exist.
-Result<void> RefuseQuantized(const Json& root, const Json& text) {
+// One config group of compressed-tensors: int8 per channel, left operands int8 per token, both symmetric.
+bool IsInt8Group(const Json& group) {
+  const auto is_int8 = [&group](const char* key, const char* strategy, bool is_dynamic) {
+    const auto found = group.find(key);
+    if (found == group.end() || !found->is_object()) return false;
+    const auto is = [&found](const char* name, const Json& wanted) { return found->contains(name) && (*found)[name] == wanted; };
+    return is("num_bits", 8) && is("type", "int") && is("symmetric", true) && is("strategy", strategy) &&
+           (is("dynamic", is_dynamic) || (!is_dynamic && !found->contains("dynamic")));
+  };
+  return group.is_object() && is_int8("weights", "channel", false) && is_int8("input_activations", "token", true);
+}
+
+// What quantization_config asks for. Served: compressed-tensors int-quantized, W8A8 per channel and token; its int8 tensors are told by
+// their dtype. The int8 checkpoints of msModelSlim have no such entry (weights/quantization.h).
+Result<bool> ReadInt8ByDtype(const Json& root, const Json& text) {
   for (const Json* object : {&root, &text}) {
     const Fields fields(*object, "");
     for (const std::string_view key : {"quantization_config", "compression_config"}) {
-      const Json* quantization = fields.Find(key);
-      if (quantization == nullptr) continue;
-      std::string method = "unknown";
-      if (quantization->is_object() && quantization->contains("quant_method")) method = Quote((*quantization)["quant_method"]);
-      return Fail(Errc::kUnsupported, "{} asks for quantised weights (quant_method {}); only bf16, f16 and f32 checkpoints are served yet",
-                  key, method);
+      const Json* found = fields.Find(key);
+      if (found == nullptr) continue;
+      const Json quantization = found->is_object() ? *found : Json::object();
+      const auto text_of = [&quantization](const char* name) {
+        return quantization.contains(name) ? Quote(quantization[name]) : std::string("none");
+      };
+      const auto groups = quantization.find("config_groups");
+      const bool has_groups = groups != quantization.end() && groups->is_object() && !groups->empty();
+      if (text_of("quant_method") != Quote(Json("compressed-tensors")) || text_of("format") != Quote(Json("int-quantized")) ||
+          !has_groups) {
+        return Fail(Errc::kUnsupported,
+                    "{} asks for quant_method {}, format {}: served are bf16, f16 and f32 checkpoints, int8 of msModelSlim, and int8 of "
+                    "compressed-tensors (int-quantized, per channel and token)",
+                    key, text_of("quant_method"), text_of("format"));
+      }
+      for (const auto& [name, group] : groups->items()) {
+        if (IsInt8Group(group)) continue;
+        return Fail(Errc::kUnsupported,
+                    "{}: config group {} is not int8 per channel with dynamic int8 per token, symmetric, which is what is served", key,
+                    Printable(name));
+      }
+      if (const auto cache = quantization.find("kv_cache_scheme"); cache != quantization.end() && !cache->is_null()) {
+        return Fail(Errc::kUnsupported, "{}: a kv_cache_scheme is not served; null is", key);
+      }
+      return true;
     }
   }
-  return {};
+  return false;
 }
 
 // Where a rope setting may stand: newest place first, as the reference resolves them.
@@ -511,7 +543,7 @@ Result<ModelConfig> ParseConfig(std::string_view json) {
 
   ModelConfig config;
   AVOCET_TRY(const MlpKind mlp, ParseIdentity(root, text, config));
-  AVOCET_TRY_VOID(RefuseQuantized(root, text));
+  AVOCET_TRY(config.int8_by_dtype, ReadInt8ByDtype(root, text));
   AVOCET_TRY_VOID(ParseText(text, is_nested ? "text_config" : "", mlp, config));
   AVOCET_TRY_VOID(ParseShared(root, text, config));
   AVOCET_TRY_VOID(ParseVision(root, config));

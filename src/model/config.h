@@ -81,6 +81,7 @@ struct ModelConfig {
   int32_t intermediate = 0;  // dense MLP; 0 for MoE
   std::optional<MoeConfig> moe;
   int32_t num_mtp_layers = 0;
+  bool int8_by_dtype = false;  // compressed-tensors: int8 tensors have a weight_scale beside them
   std::optional<VisionConfig> vision;
 
   std::vector<int32_t> eos_token_ids;  // of config.json; generation_config.json adds its own (cli merges)

@@ -12,15 +12,16 @@ void DeltaNetLayer(device::Worker& worker, const LayerContext& context, std::spa
   const MatView<float> ba = ws.ba.Rows(0, rows);
   const ops::DeltaNetParams params{weights.conv, weights.a_log, weights.dt_bias, weights.norm, config.rms_eps};
 
-  NormForGates(worker, context, input_norm, ws.mixer_input);
-  ops::Linear(worker, kernels, ws.mixer_input.Replicated(worker, rows), weights.qkvz, qkvz);
-  ops::Linear(worker, kernels, ws.gate_input.Replicated(worker, rows), weights.ba, ba);
+  const NormedRows x = NormForGates(worker, context, input_norm, weights.qkvz, ws.mixer_input);
+  ops::Linear(worker, kernels, x.products, weights.qkvz, qkvz);
+  ops::Linear(worker, kernels, x.gates, weights.ba, ba);
   worker.Barrier();
 
-  ops::DeltaNet(worker, kernels, DeltaNetShapeOf(config), params, qkvz, ba, spans, ws.delta_scratch, ws.delta_out.Shared(rows));
+  ops::DeltaNet(worker, kernels, DeltaNetShapeOf(config), params, qkvz, ba, spans, ws.delta_scratch,
+                WriteFor(ws.delta_out, weights.out, rows));
   worker.Barrier();
 
-  ops::Linear(worker, kernels, ws.delta_out.SharedView(rows), weights.out, hidden, ops::Accumulate::kAdd);
+  ops::Linear(worker, kernels, ReadFor(worker, context, ws.delta_out, weights.out, rows), weights.out, hidden, ops::Accumulate::kAdd);
   worker.Barrier();
 }
 

@@ -49,14 +49,16 @@ struct VectorToFill {
 
 class Collect final : public WeightVisitor {
  public:
-  explicit Collect(ops::WeightFormat format) : format_(format) {}
+  Collect(ops::WeightFormat format, bool rounds_floats) : format_(format), rounds_floats_(rounds_floats) {}
 
   Result<void> Matrix(const weights::MatrixSpec& spec, ops::PackedWeight* out) override {
     int64_t num_rows = 0;
     for (const weights::RowBlock& block : spec.blocks) num_rows += block.num_rows;
-    const ops::PackedWeight weight = {format_, weights::OutFeatures(spec.order, num_rows), spec.in_features, nullptr};
+    const bool is_int8 = rounds_floats_ && spec.role == weights::MatrixRole::kProduct;
+    const ops::WeightFormat format = is_int8 ? ops::WeightFormat::kInt8 : format_;
+    const ops::PackedWeight weight = {format, weights::OutFeatures(spec.order, num_rows), spec.in_features, nullptr};
     matrices.push_back({spec.order, num_rows, weight, out});
-    packed_bytes += ops::PackedBytes(format_, weight.out_features, weight.in_features);
+    packed_bytes += ops::PackedBytes(format, weight.out_features, weight.in_features);
     return {};
   }
   Result<void> Vector(const VectorSpec& spec, std::span<const float>* out) override {
@@ -71,6 +73,7 @@ class Collect final : public WeightVisitor {
 
  private:
   ops::WeightFormat format_;
+  bool rounds_floats_;
 };
 
 // Norms near 1; decay exp(A_log) of 1 to 12 per unit of softplus, which is 0.01 to 0.1 for the time biases here: memories of a few to a
@@ -120,12 +123,17 @@ void FillBf16(uint64_t key, float bound, std::span<uint16_t> out) {
   }
 }
 
-// Zero columns and the zero k that packing would have left.
-void ClearPadding(const MatrixToFill& matrix, int32_t panel, std::span<uint16_t> paired) {
+// Real columns of a panel; the others are padding.
+int64_t NumColumns(const MatrixToFill& matrix, int32_t panel) {
   const bool is_pair = matrix.order == weights::RowOrder::kGateUp;
   const int64_t rows = is_pair ? matrix.num_rows / 2 : matrix.num_rows;
   const int64_t first = int64_t{is_pair ? panel / 2 : panel} * ops::kPanelCols;
-  const int64_t num_columns = std::clamp<int64_t>(rows - first, 0, ops::kPanelCols);
+  return std::clamp<int64_t>(rows - first, 0, ops::kPanelCols);
+}
+
+// Zero columns and the zero k that packing would have left.
+void ClearPadding(const MatrixToFill& matrix, int32_t panel, std::span<uint16_t> paired) {
+  const int64_t num_columns = NumColumns(matrix, panel);
   const int32_t in_features = matrix.weight.in_features;
   if (num_columns < ops::kPanelCols) {
     for (size_t row = 0; row < paired.size(); row += 2 * ops::kPanelCols) {
@@ -142,11 +150,30 @@ float BoundFor(int32_t in_features) {
   return static_cast<float>(std::sqrt(3.0 / in_features));
 }
 
+// Rows of -127..127 and one scale, packed as rows from a file are.
+void FillInt8Panel(const MatrixToFill& matrix, uint64_t key, int32_t panel, std::vector<uint16_t>& scratch, std::byte* dst) {
+  const auto width = static_cast<size_t>(matrix.weight.in_features);
+  scratch.resize((ops::kPanelCols * width + 1) / 2);
+  auto* q = reinterpret_cast<int8_t*>(scratch.data());
+  for (size_t i = 0; i < ops::kPanelCols * width; i += 8) {
+    const uint64_t bits = Mix(key += kStride);
+    std::memcpy(q + i, &bits, std::min<size_t>(8, ops::kPanelCols * width - i));
+  }
+  for (size_t i = 0; i < ops::kPanelCols * width; ++i) q[i] = std::max<int8_t>(q[i], -127);
+  std::array<const int8_t*, ops::kPanelCols> rows{};
+  std::array<float, ops::kPanelCols> scales{};
+  const std::array<int32_t, ops::kPanelCols> biases{};
+  scales.fill(BoundFor(matrix.weight.in_features) / 127.0f);
+  for (size_t c = 0; c < static_cast<size_t>(NumColumns(matrix, panel)); ++c) rows[c] = q + c * width;
+  ops::PackInt8Panel(rows.data(), scales.data(), biases.data(), matrix.weight.in_features, dst);
+}
+
 void FillPanel(const MatrixToFill& matrix, uint64_t key, int32_t panel, std::vector<uint16_t>& scratch) {
   const int32_t in_features = matrix.weight.in_features;
   const size_t num_elements = PairedElements(in_features);
   std::byte* dst =
       const_cast<std::byte*>(matrix.weight.data) + static_cast<size_t>(panel) * ops::PanelBytes(matrix.weight.format, in_features);
+  if (matrix.weight.format == ops::WeightFormat::kInt8) return FillInt8Panel(matrix, key, panel, scratch, dst);
   if (matrix.weight.format == ops::WeightFormat::kBf16) {
     const std::span<uint16_t> paired(reinterpret_cast<uint16_t*>(dst), num_elements);
     FillBf16(key, BoundFor(in_features), paired);
@@ -212,7 +239,8 @@ Result<ModelWeights> MakeDummyWeights(const ModelConfig& config, uint64_t seed, 
                                       LoadReport* report) {
   const auto start = Clock::now();
   ModelWeights result;
-  Collect collect(options.policy == weights::WeightPolicy::kF32 ? ops::WeightFormat::kF32 : ops::WeightFormat::kBf16);
+  Collect collect(options.policy == weights::WeightPolicy::kF32 ? ops::WeightFormat::kF32 : ops::WeightFormat::kBf16,
+                  options.quantization.rounds_floats);
   AVOCET_TRY_VOID(VisitWeights(config, {}, result, collect));
   AVOCET_TRY(result.arena, device::Arena::Create("weights", collect.packed_bytes));
   FillVectors(collect.vectors, seed, result.arena);

@@ -8,6 +8,7 @@
 #include "device/worker_pool.h"
 #include "model/config.h"
 #include "model/model_weights.h"
+#include "model/operand.h"
 #include "model/workspace.h"
 #include "ops/attention.h"
 #include "ops/delta_rule.h"
@@ -22,10 +23,6 @@ struct LayerContext {
   Workspace& ws;
   int32_t num_rows;
 };
-
-// norm(hidden) for the products and, where those read bf16, once more in f32 for routers and gates: a rounded router input would pick
-// another expert in one of a hundred choices, and these matrices are too narrow to matter.
-void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm, const ops::ProductInput& products);
 
 // hidden += out_proj(attention(norm(hidden)))            model.md 2.6
 void AttentionLayer(device::Worker& worker, const LayerContext& context, std::span<const float> input_norm, const AttentionWeights& weights,

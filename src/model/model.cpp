@@ -40,8 +40,10 @@ void Model::Forward(device::Worker& worker, const StepPlan& plan) {
 
   if (plan.logit_rows.empty()) return;  // every row is an inner part of a prompt
   const auto num_logits = static_cast<int32_t>(plan.logit_rows.size());
-  ops::RmsNormRows(worker, kernels_, ws.hidden, plan.logit_rows, weights_.final_norm, config_.rms_eps, ws.final_input);
-  ops::Linear(worker, kernels_, ws.final_input.Replicated(worker, num_logits), weights_.lm_head, ws.logits.Rows(0, num_logits));
+  const ops::PackedWeight& head = weights_.lm_head;
+  const ops::ProductInput& final_input = head.format == ops::WeightFormat::kInt8 ? ws.final_int8 : ws.final_input;
+  ops::RmsNormRows(worker, kernels_, ws.hidden, plan.logit_rows, weights_.final_norm, config_.rms_eps, final_input, head.input);
+  ops::Linear(worker, kernels_, final_input.Replicated(worker, num_logits), head, ws.logits.Rows(0, num_logits));
   worker.Barrier();
 }
 
@@ -86,13 +88,6 @@ void Model::Probe(device::Worker& worker, int32_t layer, int32_t rows) {
   if (probe_ == nullptr) return;
   if (worker.id() == 0) (*probe_)(layer, workspace_.hidden.Rows(0, rows));
   worker.Barrier();
-}
-
-void NormForGates(device::Worker& worker, const LayerContext& context, std::span<const float> norm, const ops::ProductInput& products) {
-  const auto& [config, kernels, ws, rows] = context;
-  const MatView<float> hidden = ws.hidden.Rows(0, rows);
-  ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, ws.gate_input);
-  if (products.type() != ops::InputType::kF32) ops::RmsNorm(worker, kernels, hidden, norm, config.rms_eps, products);
 }
 
 }  // namespace avocet::model

@@ -35,6 +35,7 @@ struct ModelOptions {
   int32_t page_tokens = 64;      // --block-size: 16, 32, 64, 128, 256 or 512
   int32_t num_pages = 0;
   int32_t num_slots = 0;
+  bool has_int8 = false;  // for the footprint: some matrices will be int8
 };
 
 // What a model of this shape needs, for the memory plan: exact for a checkpoint whose matrices all have the config's dtype.

@@ -1,4 +1,5 @@
 // Building a Model: sizes, memory, tables. model.cpp holds what runs in a step.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -11,47 +12,44 @@ ops::KvType KvTypeOf(Precision precision) {
   return precision == Precision::kF32 ? ops::KvType::kF32 : ops::KvType::kBf16;
 }
 
-// bf16 operands only when every matrix is bf16: f32 panels (from f16 or f32 checkpoints) are multiplied by f32 inputs.
-ops::InputType InputTypeOf(Precision precision, bool all_bf16, const ops::KernelTable& kernels) {
-  return precision == Precision::kNative && all_bf16 ? kernels.product_input_type : ops::InputType::kF32;
+// bf16 operands only when no matrix is f32: f32 panels (from f16 or f32 checkpoints) are multiplied by f32 inputs.
+ops::InputType InputTypeOf(Precision precision, bool has_f32, const ops::KernelTable& kernels) {
+  return precision == Precision::kNative && !has_f32 ? kernels.product_input_type : ops::InputType::kF32;
 }
 
-bool IsBf16(const ops::PackedWeight& weight) {
-  return weight.out_features == 0 || weight.format == ops::WeightFormat::kBf16;
-}
-
-bool AllBf16(const LayerWeights& layer) {
-  const auto mixer = [](const auto& m) {
+// Whether a matrix of a product has this format.
+bool HasProduct(const LayerWeights& layer, ops::WeightFormat format) {
+  const auto is = [format](const ops::PackedWeight& weight) { return weight.out_features > 0 && weight.format == format; };
+  const auto mixer = [&is](const auto& m) {
     if constexpr (requires { m.qkvz; }) {
-      return IsBf16(m.qkvz) && IsBf16(m.out);
+      return is(m.qkvz) || is(m.out);
     } else {
-      return IsBf16(m.qkv) && IsBf16(m.out);
+      return is(m.qkv) || is(m.out);
     }
   };
-  const auto mlp = [](const MlpWeights& m) { return IsBf16(m.gate_up) && IsBf16(m.down); };
-  const auto moe = [&mlp](const MoeWeights& m) {
-    bool all = mlp(m.shared);
-    for (const auto& weight : m.expert_gate_up) all = all && IsBf16(weight);
-    for (const auto& weight : m.expert_down) all = all && IsBf16(weight);
-    return all;
+  const auto mlp = [&is](const auto& m) {
+    if constexpr (requires { m.gate_up; }) {
+      return is(m.gate_up) || is(m.down);
+    } else {
+      return is(m.shared.gate_up) || is(m.shared.down) || std::ranges::any_of(m.expert_gate_up, is) ||
+             std::ranges::any_of(m.expert_down, is);
+    }
   };
-  const bool mlp_ok =
-      std::holds_alternative<MlpWeights>(layer.mlp) ? mlp(std::get<MlpWeights>(layer.mlp)) : moe(std::get<MoeWeights>(layer.mlp));
-  return mlp_ok && std::visit(mixer, layer.mixer);
+  return std::visit(mixer, layer.mixer) || std::visit(mlp, layer.mlp);
 }
 
-bool AllBf16(const ModelWeights& weights) {
-  bool all = IsBf16(weights.lm_head);
-  for (const LayerWeights& layer : weights.layers) all = all && AllBf16(layer);
-  return all;
+bool HasProduct(const ModelWeights& weights, ops::WeightFormat format) {
+  return weights.lm_head.format == format ||
+         std::ranges::any_of(weights.layers, [format](const LayerWeights& layer) { return HasProduct(layer, format); });
 }
 
-WorkspaceShape WorkspaceShapeOf(const ModelOptions& options, ops::InputType input_type, int32_t num_workers) {
+WorkspaceShape WorkspaceShapeOf(const ModelOptions& options, ops::InputType input_type, bool has_int8, int32_t num_workers) {
   return {.input_type = input_type,
           .max_rows = options.max_rows,
           .max_logit_rows = options.max_logit_rows,
           .max_context = options.max_context,
-          .num_workers = num_workers};
+          .num_workers = num_workers,
+          .has_int8 = has_int8};
 }
 
 Result<void> CheckOptions(const ModelOptions& options) {
@@ -74,10 +72,10 @@ Result<void> CheckOptions(const ModelOptions& options) {
 
 ModelFootprint Model::Footprint(const ModelConfig& config, const ModelOptions& options, const ops::KernelTable& kernels,
                                 int32_t num_workers) {
-  const ops::InputType input_type = InputTypeOf(options.precision, config.dtype == "bfloat16", kernels);
+  const ops::InputType input_type = InputTypeOf(options.precision, config.dtype != "bfloat16", kernels);
   return {.page_bytes = CachePageBytes(config, KvTypeOf(options.precision), options.page_tokens),
           .slot_bytes = CacheSlotBytes(config),
-          .workspace_bytes = Workspace::BytesNeeded(config, WorkspaceShapeOf(options, input_type, num_workers))};
+          .workspace_bytes = Workspace::BytesNeeded(config, WorkspaceShapeOf(options, input_type, options.has_int8, num_workers))};
 }
 
 Model::Model(ModelConfig config, ModelWeights weights, const ModelOptions& options, const ops::KernelTable& kernels,
@@ -109,8 +107,9 @@ Result<std::unique_ptr<Model>> Model::Create(ModelConfig config, ModelWeights we
   std::unique_ptr<Model> model(new Model(std::move(config), std::move(weights), options, kernels, pool));
   const CacheShape cache{KvTypeOf(options.precision), options.page_tokens, options.num_pages, options.num_slots};
   AVOCET_TRY(model->caches_, Caches::Create(model->config_, cache));
-  const ops::InputType input_type = InputTypeOf(options.precision, AllBf16(model->weights_), kernels);
-  AVOCET_TRY(model->workspace_, Workspace::Create(model->config_, WorkspaceShapeOf(options, input_type, pool.num_workers())));
+  const ops::InputType input_type = InputTypeOf(options.precision, HasProduct(model->weights_, ops::WeightFormat::kF32), kernels);
+  const bool has_int8 = HasProduct(model->weights_, ops::WeightFormat::kInt8);
+  AVOCET_TRY(model->workspace_, Workspace::Create(model->config_, WorkspaceShapeOf(options, input_type, has_int8, pool.num_workers())));
   return model;
 }
 

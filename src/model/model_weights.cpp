@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <utility>
 
+#include "base/function_ref.h"
 #include "model/weight_table.h"
 #include "weights/checkpoint.h"
-#include "weights/model_folder.h"
 
 namespace avocet::model {
 namespace {
@@ -35,13 +36,13 @@ class DeclareToLoader final : public WeightVisitor {
 
 class Count final : public WeightVisitor {
  public:
-  explicit Count(ops::WeightFormat format) : format_(format) {}
+  Count(ops::WeightFormat format, const weights::Quantization& quantization) : format_(format), quantization_(quantization) {}
 
   Result<void> Matrix(const weights::MatrixSpec& spec, ops::PackedWeight*) override {
     int64_t num_rows = 0;
     for (const weights::RowBlock& block : spec.blocks) num_rows += block.num_rows;
     num_parameters += num_rows * spec.in_features;
-    packed_bytes += ops::PackedBytes(format_, weights::OutFeatures(spec.order, num_rows), spec.in_features);
+    packed_bytes += ops::PackedBytes(FormatOf(spec), weights::OutFeatures(spec.order, num_rows), spec.in_features);
     return {};
   }
   Result<void> Vector(const VectorSpec& spec, std::span<const float>*) override {
@@ -54,40 +55,60 @@ class Count final : public WeightVisitor {
   size_t packed_bytes = 0;
 
  private:
+  ops::WeightFormat FormatOf(const weights::MatrixSpec& spec) const {
+    const std::string& tensor = spec.blocks.front().tensor;
+    const bool is_described =
+        quantization_.description != nullptr && quantization_.description->TypeOf(tensor) != weights::StoredType::kFloat;
+    // compressed-tensors: the head is left float as a rule; the plan may be off by that.
+    const bool is_by_dtype = quantization_.by_dtype && !tensor.starts_with("lm_head") && !tensor.ends_with("embed_tokens.weight");
+    const bool is_int8 = spec.role == weights::MatrixRole::kProduct && (quantization_.rounds_floats || is_described || is_by_dtype);
+    return is_int8 ? ops::WeightFormat::kInt8 : format_;
+  }
+
   ops::WeightFormat format_;
+  const weights::Quantization& quantization_;
 };
 
-Count CountWeights(const ModelConfig& config, ops::WeightFormat format) {
-  Count count(format);
-  ModelWeights shape_only;
-  [[maybe_unused]] const Result<void> always_ok = VisitWeights(config, {}, shape_only, count);
-  return count;
-}
-
-Result<TensorNames> DetectNames(const Checkpoint& checkpoint, const ModelConfig& config) {
+// Where the names of a checkpoint begin, and how its experts are stored, judged by which tensors exist. Nullopt: none of the known ways.
+std::optional<TensorNames> DetectNames(const ModelConfig& config, FunctionRef<bool(const std::string&)> has) {
   constexpr std::array<std::string_view, 3> kPrefixes = {"model.language_model.", "model.", ""};
   TensorNames names;
-  const auto prefix = std::ranges::find_if(
-      kPrefixes, [&](std::string_view p) { return checkpoint.Find(std::string(p) + "embed_tokens.weight") != nullptr; });
-  if (prefix == kPrefixes.end()) {
-    return Fail(Errc::kCorrupt,
-                "{} has no tensor embed_tokens.weight, neither as model.language_model.embed_tokens.weight nor as "
-                "model.embed_tokens.weight (incomplete download, or another model?)",
-                checkpoint.model_dir());
-  }
+  const auto prefix = std::ranges::find_if(kPrefixes, [&](std::string_view p) { return has(std::string(p) + "embed_tokens.weight"); });
+  if (prefix == kPrefixes.end()) return std::nullopt;
   names.prefix = *prefix;
   if (!config.moe) return names;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const std::string experts = fmt::format("{}layers.{}.mlp.experts.", names.prefix, i);
-    names.experts.push_back(checkpoint.Find(experts + "gate_up_proj") != nullptr            ? ExpertNaming::kStacked
-                            : checkpoint.Find(experts + "0.gate_up_proj.weight") != nullptr ? ExpertNaming::kFused
-                            : checkpoint.Find(experts + "0.gate_proj.weight") != nullptr    ? ExpertNaming::kSplit
-                                                                                            : ExpertNaming::kStacked);
+    names.experts.push_back(has(experts + "gate_up_proj")            ? ExpertNaming::kStacked
+                            : has(experts + "0.gate_up_proj.weight") ? ExpertNaming::kFused
+                            : has(experts + "0.gate_proj.weight")    ? ExpertNaming::kSplit
+                                                                     : ExpertNaming::kStacked);
   }
   return names;
 }
 
-// The grouped products read one format per layer.
+Result<TensorNames> DetectNames(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const auto has = [&checkpoint](const std::string& name) { return checkpoint.Find(name) != nullptr; };
+  if (std::optional<TensorNames> names = DetectNames(config, has)) return *std::move(names);
+  return Fail(Errc::kCorrupt,
+              "{} has no tensor embed_tokens.weight, neither as model.language_model.embed_tokens.weight nor as "
+              "model.embed_tokens.weight (incomplete download, or another model?)",
+              checkpoint.model_dir());
+}
+
+Count CountWeights(const ModelConfig& config, ops::WeightFormat format, const weights::Quantization& quantization) {
+  Count count(format, quantization);
+  TensorNames names;
+  if (quantization.description != nullptr) {
+    const auto has = [&quantization](const std::string& name) { return quantization.description->Has(name); };
+    names = DetectNames(config, has).value_or(TensorNames());
+  }
+  ModelWeights shape_only;
+  [[maybe_unused]] const Result<void> always_ok = VisitWeights(config, names, shape_only, count);
+  return count;
+}
+
+// The grouped products read one format per layer, and rows that are rounded once for all experts.
 Result<void> CheckExpertFormats(const ModelWeights& weights) {
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const auto* moe = std::get_if<MoeWeights>(&weights.layers[i].mlp);
@@ -96,21 +117,16 @@ Result<void> CheckExpertFormats(const ModelWeights& weights) {
       const bool is_uniform =
           std::ranges::all_of(*experts, [&](const ops::PackedWeight& w) { return w.format == experts->front().format; });
       if (!is_uniform) {
-        return Fail(Errc::kUnsupported, "the experts of layer {} have several dtypes; --dtype bfloat16 or float32 makes them one", i);
+        return Fail(Errc::kUnsupported,
+                    "the experts of layer {} have several dtypes or types; --dtype bfloat16 or float32 makes float experts one", i);
+      }
+      if (!experts->front().input.is_dynamic()) {
+        return Fail(Errc::kUnsupported, "the experts of layer {} have the static type W8A8; experts are served as W8A8_DYNAMIC or FLOAT",
+                    i);
       }
     }
   }
   return {};
-}
-
-// The place of the int8 loader (Ascend description format, no sign of it in config.json).
-Result<void> RefuseQuantized(const std::string& model_dir) {
-  constexpr std::string_view kDescription = "quant_model_description.json";
-  AVOCET_TRY(const weights::ModelFolder folder, weights::ModelFolder::Open(model_dir));
-  AVOCET_TRY(const std::vector<std::string> found, folder.List(kDescription));
-  if (std::ranges::find(found, kDescription) == found.end()) return {};
-  return Fail(Errc::kUnsupported, "{}/{}: an Ascend (msModelSlim) int8 checkpoint; only bf16, f16 and f32 checkpoints are served yet",
-              model_dir, kDescription);
 }
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
@@ -122,12 +138,11 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const std::string& model_dir, device::WorkerPool& pool,
                                       const LoadOptions& options, LoadReport* report) {
   const auto start = std::chrono::steady_clock::now();
-  AVOCET_TRY_VOID(RefuseQuantized(model_dir));
   AVOCET_TRY(const Checkpoint checkpoint, Checkpoint::Open(model_dir));
   AVOCET_TRY(const TensorNames names, DetectNames(checkpoint, config));
 
   ModelWeights result;
-  weights::Loader loader(checkpoint, options.policy);
+  weights::Loader loader(checkpoint, options.policy, options.quantization);
   DeclareToLoader declare(checkpoint, loader);
   AVOCET_TRY_VOID(VisitWeights(config, names, result, declare));
   for (const char* prefix : {"model.visual.", "visual."}) loader.AllowUnused(prefix, "vision");
@@ -149,12 +164,12 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const std::stri
   return result;
 }
 
-size_t PackedModelBytes(const ModelConfig& config, ops::WeightFormat format) {
-  return CountWeights(config, format).packed_bytes;
+size_t PackedModelBytes(const ModelConfig& config, ops::WeightFormat format, const weights::Quantization& quantization) {
+  return CountWeights(config, format, quantization).packed_bytes;
 }
 
 int64_t NumTextParameters(const ModelConfig& config) {
-  return CountWeights(config, ops::WeightFormat::kBf16).num_parameters;
+  return CountWeights(config, ops::WeightFormat::kBf16, {}).num_parameters;
 }
 
 }  // namespace avocet::model

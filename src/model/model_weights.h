@@ -65,6 +65,7 @@ struct ModelWeights {
 
 struct LoadOptions {
   weights::WeightPolicy policy = weights::WeightPolicy::kExact;
+  weights::Quantization quantization = {};
   weights::ProgressFn progress;  // may be empty
 };
 
@@ -89,7 +90,8 @@ Result<ModelWeights> MakeDummyWeights(const ModelConfig& config, uint64_t seed, 
                                       LoadReport* report);
 
 // Bytes the arena will hold, without loading: for the memory plan and `avocet inspect`.
-size_t PackedModelBytes(const ModelConfig& config, ops::WeightFormat format);
+// `format` is that of float matrices.
+size_t PackedModelBytes(const ModelConfig& config, ops::WeightFormat format, const weights::Quantization& quantization = {});
 
 // Of the text model, without drafts and vision; a tied head counts once.
 int64_t NumTextParameters(const ModelConfig& config);

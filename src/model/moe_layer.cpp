@@ -24,11 +24,11 @@ void MlpLayer(device::Worker& worker, const LayerContext& context, std::span<con
   const auto& [config, kernels, ws, rows] = context;
   const MatView<float> hidden = ws.hidden.Rows(0, rows);
 
-  ops::RmsNorm(worker, kernels, hidden, post_norm, config.rms_eps, ws.input);
-  ops::LinearSwiGlu(worker, kernels, ws.input.Replicated(worker, rows), weights.gate_up, ws.mlp_mid.Shared(rows));
+  const ops::InputView x = NormFor(worker, context, post_norm, weights.gate_up, ws.input);
+  ops::LinearSwiGlu(worker, kernels, x, weights.gate_up, WriteFor(ws.mlp_mid, weights.down, rows));
   worker.Barrier();
 
-  ops::Linear(worker, kernels, ws.mlp_mid.SharedView(rows), weights.down, hidden, ops::Accumulate::kAdd);
+  ops::Linear(worker, kernels, ReadFor(worker, context, ws.mlp_mid, weights.down, rows), weights.down, hidden, ops::Accumulate::kAdd);
   worker.Barrier();
 }
 
@@ -38,23 +38,30 @@ void MoeLayer(device::Worker& worker, const LayerContext& context, std::span<con
   const bool has_shared = config.moe->shared_intermediate > 0;
   const int32_t shared_rows = has_shared ? rows : 0;
 
-  NormForGates(worker, context, post_norm, ws.input);
-  const ops::InputView x = ws.input.Replicated(worker, rows);
-  const ops::InputView gate_x = ws.gate_input.Replicated(worker, rows);
-  ops::Linear(worker, kernels, gate_x, weights.router, ws.router_logits.Rows(0, rows));
+  const ops::PackedWeight& expert_gate_up = weights.expert_gate_up.front();
+  const ops::PackedWeight& expert_down = weights.expert_down.front();
+  const NormedRows x = NormForGates(worker, context, post_norm, expert_gate_up, ws.input);
+  ops::Linear(worker, kernels, x.gates, weights.router, ws.router_logits.Rows(0, rows));
   if (has_shared) {
-    ops::Linear(worker, kernels, gate_x, weights.shared_gate, ws.shared_gate.Rows(0, rows));
-    ops::LinearSwiGlu(worker, kernels, x, weights.shared.gate_up, ws.mlp_mid.Shared(rows));
+    const MlpWeights& shared = weights.shared;
+    const bool reads_the_same = shared.gate_up.format == expert_gate_up.format && shared.gate_up.input == expert_gate_up.input;
+    const ops::InputView shared_x = reads_the_same ? x.products : NormFor(worker, context, post_norm, shared.gate_up, ws.input);
+    ops::Linear(worker, kernels, x.gates, weights.shared_gate, ws.shared_gate.Rows(0, rows));
+    ops::LinearSwiGlu(worker, kernels, shared_x, shared.gate_up, WriteFor(ws.mlp_mid, shared.down, rows));
   }
   worker.Barrier();
 
   RoutingScratch& own = ws.routing[static_cast<size_t>(worker.id())];
   const ops::ExpertGroups groups = Route(worker, context, own);
-  ops::GroupedLinearSwiGlu(worker, kernels, x, groups, weights.expert_gate_up, ws.expert_mid.Shared(slots));
-  if (has_shared) ops::Linear(worker, kernels, ws.mlp_mid.SharedView(rows), weights.shared.down, ws.shared_out.Rows(0, rows));
+  ops::GroupedLinearSwiGlu(worker, kernels, x.products, groups, weights.expert_gate_up, WriteFor(ws.expert_mid, expert_down, slots));
+  if (has_shared) {
+    const ops::InputView shared_mid = ReadFor(worker, context, ws.mlp_mid, weights.shared.down, rows);
+    ops::Linear(worker, kernels, shared_mid, weights.shared.down, ws.shared_out.Rows(0, rows));
+  }
   worker.Barrier();
 
-  ops::GroupedLinear(worker, kernels, ws.expert_mid.SharedView(slots), groups, weights.expert_down, ws.expert_out.Rows(0, slots));
+  const ops::InputView expert_mid = ReadFor(worker, context, ws.expert_mid, expert_down, slots);
+  ops::GroupedLinear(worker, kernels, expert_mid, groups, weights.expert_down, ws.expert_out.Rows(0, slots));
   worker.Barrier();
 
   ops::CombineExperts(worker, kernels, ws.expert_out.Rows(0, slots), own.slot_of.Rows(0, rows), ws.expert_weights.Rows(0, rows),

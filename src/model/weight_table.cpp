@@ -5,13 +5,14 @@
 namespace avocet::model {
 namespace {
 
+using weights::MatrixRole;
 using weights::MatrixSpec;
 using weights::RowBlock;
 using weights::RowOrder;
 
 // A matrix that is one whole tensor.
-MatrixSpec Whole(std::string tensor, int64_t rows, int32_t in_features) {
-  return {in_features, RowOrder::kConcat, {{std::move(tensor), 0, rows}}};
+MatrixSpec Whole(std::string tensor, int64_t rows, int32_t in_features, MatrixRole role = MatrixRole::kProduct) {
+  return {in_features, RowOrder::kConcat, {{std::move(tensor), 0, rows}}, role};
 }
 
 class LayerWalk {
@@ -60,10 +61,10 @@ class LayerWalk {
         config_.hidden,
         RowOrder::kConcat,
         {{Name("linear_attn.in_proj_qkv.weight"), 0, conv_rows}, {Name("linear_attn.in_proj_z.weight"), 0, value_rows}}};
-    const MatrixSpec ba = {
-        config_.hidden,
-        RowOrder::kConcat,
-        {{Name("linear_attn.in_proj_b.weight"), 0, value_heads}, {Name("linear_attn.in_proj_a.weight"), 0, value_heads}}};
+    const MatrixSpec ba = {config_.hidden,
+                           RowOrder::kConcat,
+                           {{Name("linear_attn.in_proj_b.weight"), 0, value_heads}, {Name("linear_attn.in_proj_a.weight"), 0, value_heads}},
+                           MatrixRole::kGate};
     AVOCET_TRY_VOID(visitor_.Matrix(qkvz, &w.qkvz));
     AVOCET_TRY_VOID(visitor_.Matrix(ba, &w.ba));
     AVOCET_TRY_VOID(visitor_.Matrix(Whole(Name("linear_attn.out_proj.weight"), config_.hidden, static_cast<int32_t>(value_rows)), &w.out));
@@ -83,7 +84,7 @@ class LayerWalk {
   }
 
   Result<void> Moe(const MoeConfig& moe, MoeWeights& w) {
-    AVOCET_TRY_VOID(visitor_.Matrix(Whole(Name("mlp.gate.weight"), moe.num_experts, config_.hidden), &w.router));
+    AVOCET_TRY_VOID(visitor_.Matrix(Whole(Name("mlp.gate.weight"), moe.num_experts, config_.hidden, MatrixRole::kGate), &w.router));
     w.expert_gate_up.resize(static_cast<size_t>(moe.num_experts));
     w.expert_down.resize(static_cast<size_t>(moe.num_experts));
     for (int32_t e = 0; e < moe.num_experts; ++e) {
@@ -93,7 +94,7 @@ class LayerWalk {
     }
     if (moe.shared_intermediate == 0) return {};
     AVOCET_TRY_VOID(Mlp("mlp.shared_expert.", moe.shared_intermediate, w.shared));
-    return visitor_.Matrix(Whole(Name("mlp.shared_expert_gate.weight"), 1, config_.hidden), &w.shared_gate);
+    return visitor_.Matrix(Whole(Name("mlp.shared_expert_gate.weight"), 1, config_.hidden, MatrixRole::kGate), &w.shared_gate);
   }
 
   // The first half of the rows of a joined tensor is gate, the second up.
@@ -140,7 +141,10 @@ int64_t VectorSpec::NumElements() const {
 }
 
 Result<void> VisitWeights(const ModelConfig& config, const TensorNames& names, ModelWeights& weights, WeightVisitor& visitor) {
-  AVOCET_TRY_VOID(visitor.Matrix(Whole(names.prefix + "embed_tokens.weight", config.vocab_rows, config.hidden), &weights.embedding));
+  // A tied embedding is the head too; one of its own is only looked up.
+  const MatrixRole embedding_role = config.tied_head ? MatrixRole::kProduct : MatrixRole::kGate;
+  AVOCET_TRY_VOID(
+      visitor.Matrix(Whole(names.prefix + "embed_tokens.weight", config.vocab_rows, config.hidden, embedding_role), &weights.embedding));
   weights.layers.resize(static_cast<size_t>(config.num_layers));
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const auto index = static_cast<size_t>(i);

@@ -23,7 +23,8 @@ class Measurer {
     return {};
   }
   ops::ProductInput Input(ops::InputType type, int64_t rows, int32_t cols, int32_t workers) {
-    Add(ops::ProductInput::BytesNeeded(type, static_cast<int32_t>(rows), cols, workers) + kAlignment);
+    constexpr size_t kPieces = 5;  // of an operand, each aligned
+    Add(ops::ProductInput::BytesNeeded(type, static_cast<int32_t>(rows), cols, workers) + kPieces * kAlignment);
     return {};
   }
   size_t bytes() const { return bytes_; }
@@ -53,6 +54,16 @@ class Allocator {
 };
 
 template <typename Source>
+Operand LayOperand(const WorkspaceShape& shape, int64_t rows, int32_t cols, Source& from) {
+  Operand operand;
+  operand.plain = from.Input(shape.input_type, rows, cols, shape.num_workers);
+  if (!shape.has_int8) return operand;
+  operand.f32 = shape.input_type == ops::InputType::kF32 ? operand.plain : from.Input(ops::InputType::kF32, rows, cols, shape.num_workers);
+  operand.int8 = from.Input(ops::InputType::kInt8, rows, cols, shape.num_workers);
+  return operand;
+}
+
+template <typename Source>
 void LayoutMixers(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shape, Source& from) {
   const int64_t rows = shape.max_rows;
   if (config.NumLayers(LayerKind::kAttention) > 0) {
@@ -60,7 +71,7 @@ void LayoutMixers(Workspace& ws, const ModelConfig& config, const WorkspaceShape
     ws.rope_cos = from.template Matrix<float>(rows, attention.rotary_dim / 2);
     ws.rope_sin = from.template Matrix<float>(rows, attention.rotary_dim / 2);
     ws.qkv = from.template Matrix<float>(rows, int64_t{2} * (attention.num_heads + attention.num_kv_heads) * attention.head_dim);
-    ws.attention_out = from.Input(shape.input_type, rows, attention.num_heads * attention.head_dim, shape.num_workers);
+    ws.attention_out = LayOperand(shape, rows, attention.num_heads * attention.head_dim, from);
     ws.attention_scratch = from.template Array<std::byte>(
         static_cast<int64_t>(ops::AttentionScratchBytes(attention, shape.max_rows, shape.max_context, shape.num_workers)));
   }
@@ -68,7 +79,7 @@ void LayoutMixers(Workspace& ws, const ModelConfig& config, const WorkspaceShape
     const ops::DeltaNetShape delta = DeltaNetShapeOf(config);
     ws.qkvz = from.template Matrix<float>(rows, delta.conv_dim() + delta.total_value_dim());
     ws.ba = from.template Matrix<float>(rows, int64_t{2} * delta.num_value_heads);
-    ws.delta_out = from.Input(shape.input_type, rows, delta.total_value_dim(), shape.num_workers);
+    ws.delta_out = LayOperand(shape, rows, delta.total_value_dim(), from);
     ws.delta_scratch =
         from.template Array<std::byte>(static_cast<int64_t>(ops::DeltaNetScratchBytes(delta, shape.max_rows, shape.num_workers)));
   }
@@ -78,7 +89,7 @@ template <typename Source>
 void LayoutMlp(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shape, Source& from) {
   const int64_t rows = shape.max_rows;
   if (!config.moe) {
-    ws.mlp_mid = from.Input(shape.input_type, rows, config.intermediate, shape.num_workers);
+    ws.mlp_mid = LayOperand(shape, rows, config.intermediate, from);
     return;
   }
   const MoeConfig& moe = *config.moe;
@@ -86,10 +97,10 @@ void LayoutMlp(Workspace& ws, const ModelConfig& config, const WorkspaceShape& s
   ws.router_logits = from.template Matrix<float>(rows, moe.num_experts);
   ws.experts = from.template Matrix<int32_t>(rows, moe.top_k);
   ws.expert_weights = from.template Matrix<float>(rows, moe.top_k);
-  ws.expert_mid = from.Input(shape.input_type, slots, moe.expert_intermediate, shape.num_workers);
+  ws.expert_mid = LayOperand(shape, slots, moe.expert_intermediate, from);
   ws.expert_out = from.template Matrix<float>(slots, config.hidden);
   if (moe.shared_intermediate > 0) {
-    ws.mlp_mid = from.Input(shape.input_type, rows, moe.shared_intermediate, shape.num_workers);
+    ws.mlp_mid = LayOperand(shape, rows, moe.shared_intermediate, from);
     ws.shared_out = from.template Matrix<float>(rows, config.hidden);
     ws.shared_gate = from.template Matrix<float>(rows, 1);
   }
@@ -110,9 +121,11 @@ void Layout(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shap
                       ? ws.input
                       : from.Input(ops::InputType::kF32, shape.max_rows, config.hidden, shape.num_workers);
   ws.mixer_input = config.moe ? ws.gate_input : ws.input;
+  if (shape.has_int8) ws.int8_input = from.Input(ops::InputType::kInt8, shape.max_rows, config.hidden, shape.num_workers);
   LayoutMixers(ws, config, shape, from);
   LayoutMlp(ws, config, shape, from);
   ws.final_input = from.Input(shape.input_type, shape.max_logit_rows, config.hidden, shape.num_workers);
+  if (shape.has_int8) ws.final_int8 = from.Input(ops::InputType::kInt8, shape.max_logit_rows, config.hidden, shape.num_workers);
   ws.logits = from.template Matrix<float>(shape.max_logit_rows, config.vocab_rows);
 }
 

@@ -11,6 +11,7 @@
 #include "base/mat_view.h"
 #include "device/arena.h"
 #include "model/config.h"
+#include "model/operand.h"
 #include "ops/attention.h"
 #include "ops/delta_rule.h"
 #include "ops/linear.h"
@@ -24,6 +25,7 @@ struct WorkspaceShape {
   int32_t max_logit_rows = 0;
   int32_t max_context = 0;
   int32_t num_workers = 0;
+  bool has_int8 = false;  // some matrices of the model are int8
 };
 
 // Where one worker sorts the rows by expert: every worker does it for itself, which costs less than a barrier.
@@ -44,31 +46,33 @@ struct Workspace {
   ops::ProductInput input;
   ops::ProductInput mixer_input;
   ops::ProductInput gate_input;
-  MatView<float> rope_cos;  // [max_rows, rotary_dim/2]
+  ops::ProductInput int8_input;  // the same, rounded for int8 products (model/operand.h)
+  MatView<float> rope_cos;       // [max_rows, rotary_dim/2]
   MatView<float> rope_sin;
 
   // Mixers.
-  MatView<float> qkv;               // [max_rows, num_heads*2*head_dim + 2*num_kv_heads*head_dim]
-  ops::ProductInput attention_out;  // [max_rows, num_heads*head_dim]
+  MatView<float> qkv;     // [max_rows, num_heads*2*head_dim + 2*num_kv_heads*head_dim]
+  Operand attention_out;  // [max_rows, num_heads*head_dim]
   std::span<std::byte> attention_scratch;
-  MatView<float> qkvz;          // [max_rows, conv_dim + total_value_dim]
-  MatView<float> ba;            // [max_rows, 2*num_value_heads]
-  ops::ProductInput delta_out;  // [max_rows, total_value_dim]
+  MatView<float> qkvz;  // [max_rows, conv_dim + total_value_dim]
+  MatView<float> ba;    // [max_rows, 2*num_value_heads]
+  Operand delta_out;    // [max_rows, total_value_dim]
   std::span<std::byte> delta_scratch;
 
   // Dense MLP and experts.
-  ops::ProductInput mlp_mid;            // [max_rows, intermediate or shared_intermediate]
+  Operand mlp_mid;                      // [max_rows, intermediate or shared_intermediate]
   MatView<float> router_logits;         // [max_rows, num_experts]
   MatView<int32_t> experts;             // [max_rows, top_k]
   MatView<float> expert_weights;        // [max_rows, top_k]
-  ops::ProductInput expert_mid;         // [max_rows * top_k, expert_intermediate]
+  Operand expert_mid;                   // [max_rows * top_k, expert_intermediate]
   MatView<float> expert_out;            // [max_rows * top_k, hidden]
   MatView<float> shared_out;            // [max_rows, hidden]
   MatView<float> shared_gate;           // [max_rows, 1]
   std::vector<RoutingScratch> routing;  // [num_workers]
 
   ops::ProductInput final_input;  // [max_logit_rows, hidden]
-  MatView<float> logits;          // [max_logit_rows, vocab_rows]
+  ops::ProductInput final_int8;
+  MatView<float> logits;  // [max_logit_rows, vocab_rows]
 
   // Spans of the step's sequences, written by the engine thread before the workers start.
   std::vector<ops::AttentionSpan> attention_spans;

@@ -10,16 +10,18 @@
 
 namespace avocet::ops {
 
-enum class InputType : uint8_t { kF32, kBf16 };     // of a product's left operand
-enum class WeightFormat : uint8_t { kBf16, kF32 };  // of packed panels (packed_weight.h)
-enum class KvType : uint8_t { kBf16, kF32 };        // of cached keys and values
-enum class Accumulate : uint8_t { kStore, kAdd };   // y = xW^T, or y += xW^T (the residual stream)
+// Of a product's left operand. kInt8: bytes q + 128, and a scale for every row beside them (product_input.h).
+enum class InputType : uint8_t { kF32, kBf16, kInt8 };
+enum class WeightFormat : uint8_t { kBf16, kF32, kInt8 };  // of packed panels (packed_weight.h)
+enum class KvType : uint8_t { kBf16, kF32 };               // of cached keys and values
+enum class Accumulate : uint8_t { kStore, kAdd };          // y = xW^T, or y += xW^T (the residual stream)
 
 // Rows of x times `num_panels` consecutive panels. Row i of the product reads x row (row_index ? row_index[i] : i).
 struct LinearArgs {
   const std::byte* x = nullptr;  // rows of in_features elements, an even count readable (padding is zero)
   size_t x_row_bytes = 0;
   const int32_t* row_index = nullptr;  // gather, or nullptr
+  const float* row_scales = nullptr;   // int8 only: of every x row, indexed as x is
   int32_t rows = 0;
   int32_t in_features = 0;
   const std::byte* panels = nullptr;  // the first panel
@@ -30,7 +32,7 @@ struct LinearArgs {
   size_t out_row_bytes = 0;
   int32_t out_cols = 0;                        // valid columns from there: the last panel may be partial
   Accumulate accumulate = Accumulate::kStore;  // linear only
-  InputType out_type = InputType::kF32;        // swiglu only
+  InputType out_type = InputType::kF32;        // swiglu only: kF32 or kBf16
 };
 
 // One split of the context for queries that share a K/V head. Token t of the split is token `t % page_tokens` of page t / page_tokens.
@@ -123,19 +125,42 @@ struct GateArgs {
   std::byte* out = nullptr;
 };
 
+// How f32 values become int8: q = round half to even (x / scale + offset), clipped to -128..127. A scale of 0 stands for a scale of the
+// row's own: max|x| / 127 (1 for a row of zeros), no offset.
+struct Int8Input {
+  float scale = 0;
+  float offset = 0;
+
+  bool is_dynamic() const { return scale == 0; }
+  bool operator==(const Int8Input&) const = default;
+};
+
+// One row to int8: out[i] = q + 128, and the scale that its products are multiplied with: the row's own, or 1 where the input's is fixed
+// (it is part of the weight's then).
+struct QuantizeArgs {
+  const float* x = nullptr;
+  int32_t size = 0;
+  Int8Input input;
+  std::byte* out = nullptr;
+  float* row_scale = nullptr;
+};
+
 struct KernelTable {
   device::Isa isa;
   const char* name = "";
   // What producers write and products read when the weights are bf16: bf16 where the instruction set multiplies bf16.
   InputType product_input_type = InputType::kF32;
 
-  // By input and weight: (f32, bf16), (f32, f32), (bf16, bf16). The last is nullptr where product_input_type is f32.
+  // By input and weight: (f32, bf16), (f32, f32), (bf16, bf16), (int8, int8). The third is nullptr where product_input_type is f32.
   void (*linear_f32_bf16)(const LinearArgs&) = nullptr;
   void (*linear_f32_f32)(const LinearArgs&) = nullptr;
   void (*linear_bf16_bf16)(const LinearArgs&) = nullptr;
+  void (*linear_int8_int8)(const LinearArgs&) = nullptr;
   void (*swiglu_f32_bf16)(const LinearArgs&) = nullptr;
   void (*swiglu_f32_f32)(const LinearArgs&) = nullptr;
   void (*swiglu_bf16_bf16)(const LinearArgs&) = nullptr;
+  void (*swiglu_int8_int8)(const LinearArgs&) = nullptr;
+  void (*quantize)(const QuantizeArgs&) = nullptr;
 
   void (*attention_split)(const AttentionArgs&) = nullptr;
   void (*attention_merge)(const MergeArgs&) = nullptr;

@@ -24,18 +24,21 @@ PanelRange SharePanels(const device::Worker& worker, int32_t num_panels, int32_t
 }
 
 LinearKernel ChooseLinear(const KernelTable& kernels, InputType input, WeightFormat format) {
+  if (format == WeightFormat::kInt8) return kernels.linear_int8_int8;
   if (format == WeightFormat::kF32) return kernels.linear_f32_f32;
   return input == InputType::kF32 ? kernels.linear_f32_bf16 : kernels.linear_bf16_bf16;
 }
 
 LinearKernel ChooseSwiGlu(const KernelTable& kernels, InputType input, WeightFormat format) {
+  if (format == WeightFormat::kInt8) return kernels.swiglu_int8_int8;
   if (format == WeightFormat::kF32) return kernels.swiglu_f32_f32;
   return input == InputType::kF32 ? kernels.swiglu_f32_bf16 : kernels.swiglu_bf16_bf16;
 }
 
 void CheckProduct(const InputView& x, const PackedWeight& weight, LinearKernel kernel) {
   DCHECK(x.cols == weight.in_features, "input has {} columns, the weight {}", x.cols, weight.in_features);
-  DCHECK(kernel != nullptr && (weight.format == WeightFormat::kBf16 || x.type == InputType::kF32),
+  DCHECK(kernel != nullptr && (x.type == InputType::kInt8) == (weight.format == WeightFormat::kInt8) &&
+             (weight.format != WeightFormat::kF32 || x.type == InputType::kF32),
          "no kernel for this input and weight type");
 }
 
@@ -44,6 +47,7 @@ LinearArgs ArgsFor(const InputView& x, const PackedWeight& weight, PanelRange ra
   LinearArgs args;
   args.x = x.data;
   args.x_row_bytes = static_cast<size_t>(x.ld) * InputBytes(x.type);
+  args.row_scales = x.scales;
   args.rows = x.rows;
   args.in_features = weight.in_features;
   args.panel_bytes = PanelBytes(weight.format, weight.in_features);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -36,6 +37,7 @@ float SourceElement(SourceType type, const std::byte* row, int32_t k) {
   switch (type) {
     case SourceType::kBf16: return ToF32(Bf16{Load16(p)});
     case SourceType::kF16: return ToF32(F16{Load16(p)});
+    case SourceType::kInt8:
     case SourceType::kF32: break;
   }
   return std::bit_cast<float>(Load32(p));
@@ -114,9 +116,53 @@ void PackPanel(WeightFormat format, SourceType source, const std::byte* const ro
   }
 }
 
+void PackInt8Panel(const int8_t* const rows[kPanelCols], const float scales[kPanelCols], const int32_t biases[kPanelCols],
+                   int32_t in_features, std::byte* dst) {
+  const std::byte* bytes[kPanelCols];
+  std::copy(rows, rows + kPanelCols, reinterpret_cast<const int8_t**>(bytes));
+  const int32_t num_words = (in_features + 3) / 4;
+  int32_t done = 0;
+  if (std::find(rows, rows + kPanelCols, nullptr) == rows + kPanelCols) {
+    done = in_features / 4;
+    TransposeWords(bytes, done, dst);
+  }
+  for (int32_t w = done; w < num_words; ++w) {
+    for (int32_t c = 0; c < kPanelCols; ++c) {
+      std::array<int8_t, 4> word{};
+      const int32_t count = std::min(4, in_features - 4 * w);
+      if (rows[c] != nullptr) std::copy_n(rows[c] + static_cast<size_t>(w) * 4, count, word.begin());
+      std::memcpy(dst + (static_cast<size_t>(w) * kPanelCols + static_cast<size_t>(c)) * 4, word.data(), 4);
+    }
+  }
+  float* scale = reinterpret_cast<float*>(dst + static_cast<size_t>(num_words) * kPanelCols * 4);
+  auto* bias = reinterpret_cast<int32_t*>(scale + kPanelCols);
+  for (int32_t c = 0; c < kPanelCols; ++c) {
+    int32_t sum = 0;
+    for (int32_t k = 0; rows[c] != nullptr && k < in_features; ++k) sum += rows[c][k];
+    scale[c] = rows[c] != nullptr ? scales[c] : 0.0f;
+    // Wraps as the kernels' sums do: only the total has to fit.
+    bias[c] = static_cast<int32_t>(static_cast<uint32_t>(rows[c] != nullptr ? biases[c] : 0) - 128u * static_cast<uint32_t>(sum));
+  }
+}
+
+float QuantizeWeightRow(std::span<const float> row, int8_t* q) {
+  float max = 0;
+  for (const float w : row) max = std::max(max, std::fabs(w));
+  const float scale = max > 0 ? max / 127.0f : 1.0f;
+  for (size_t k = 0; k < row.size(); ++k) {
+    q[k] = static_cast<int8_t>(std::clamp(std::nearbyint(row[k] / scale), -128.0f, 127.0f));
+  }
+  return scale;
+}
+
 float PackedElement(const PackedWeight& weight, int32_t out, int32_t in) {
   const std::byte* panel = weight.data + static_cast<size_t>(out / kPanelCols) * PanelBytes(weight.format, weight.in_features);
   const auto col = static_cast<size_t>(out % kPanelCols);
+  if (weight.format == WeightFormat::kInt8) {
+    const auto words = static_cast<size_t>((weight.in_features + 3) / 4);
+    const auto q = static_cast<int8_t>(panel[(static_cast<size_t>(in / 4) * kPanelCols + col) * 4 + static_cast<size_t>(in % 4)]);
+    return static_cast<float>(q) * std::bit_cast<float>(Load32(panel + (words * kPanelCols + col) * 4));
+  }
   if (weight.format == WeightFormat::kBf16) {
     return ToF32(Bf16{Load16(panel + (static_cast<size_t>(in / 2) * kPanelCols + col) * 4 + static_cast<size_t>(in % 2) * 2)});
   }
@@ -129,6 +175,14 @@ void UnpackRow(const PackedWeight& weight, int32_t out, float* dst) {
   const std::byte* word = weight.data + static_cast<size_t>(out / kPanelCols) * PanelBytes(weight.format, weight.in_features) +
                           static_cast<size_t>(out % kPanelCols) * 4;
   const size_t stride = kPanelCols * 4;
+  if (weight.format == WeightFormat::kInt8) {
+    const auto words = static_cast<size_t>((weight.in_features + 3) / 4);
+    const float scale = std::bit_cast<float>(Load32(word + words * stride));
+    for (int32_t k = 0; k < weight.in_features; ++k) {
+      dst[k] = static_cast<float>(static_cast<int8_t>(word[static_cast<size_t>(k / 4) * stride + static_cast<size_t>(k % 4)])) * scale;
+    }
+    return;
+  }
   if (weight.format == WeightFormat::kF32) {
     for (int32_t k = 0; k < weight.in_features; ++k, word += stride) dst[k] = std::bit_cast<float>(Load32(word));
     return;

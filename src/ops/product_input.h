@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/arena.h"
@@ -18,19 +19,23 @@
 namespace avocet::ops {
 
 constexpr size_t InputBytes(InputType type) {
-  return type == InputType::kF32 ? 4 : 2;
+  return type == InputType::kF32 ? 4 : type == InputType::kBf16 ? 2 : 1;
 }
 
-// Readable rows; `ld` elements between rows. Rows start 64-byte aligned; elements past `cols` up to an even count are zero.
+// Readable rows; `ld` elements between rows. Rows start 64-byte aligned; elements past `cols` up to an even count are zero (int8: up to a
+// multiple of four readable, whatever they are, because the weights there are zero).
 struct InputView {
   InputType type = InputType::kF32;
   const std::byte* data = nullptr;
   int32_t rows = 0;
   int32_t cols = 0;
   int32_t ld = 0;
+  const float* scales = nullptr;  // [rows], int8 only
 
   const std::byte* row(int32_t r) const { return data + static_cast<size_t>(r) * static_cast<size_t>(ld) * InputBytes(type); }
-  InputView Rows(int32_t first, int32_t count) const { return {type, row(first), count, cols, ld}; }
+  InputView Rows(int32_t first, int32_t count) const {
+    return {type, row(first), count, cols, ld, scales != nullptr ? scales + first : nullptr};
+  }
 };
 
 struct MutableInputView {
@@ -39,6 +44,7 @@ struct MutableInputView {
   int32_t rows = 0;
   int32_t cols = 0;
   int32_t ld = 0;
+  float* scales = nullptr;  // [rows], int8 only
 
   std::byte* row(int32_t r) const { return data + static_cast<size_t>(r) * static_cast<size_t>(ld) * InputBytes(type); }
 };
@@ -62,6 +68,8 @@ class ProductInput {
   InputView Replicated(const device::Worker& worker, int32_t rows) const;
   // What a consumer reads after a producer that never replicates.
   InputView SharedView(int32_t rows) const;
+  // Int8 only: a row of f32 [cols] of the worker's own, in which a producer makes what it then rounds.
+  std::span<float> RowScratch(const device::Worker& worker) const;
 
  private:
   InputType type_ = InputType::kF32;
@@ -70,7 +78,10 @@ class ProductInput {
   int32_t ld_ = 0;
   int32_t num_workers_ = 1;
   std::byte* shared_ = nullptr;
-  std::byte* private_ = nullptr;  // [num_workers][kReplicatedRowsMax][ld]
+  std::byte* private_ = nullptr;     // [num_workers][kReplicatedRowsMax][ld]
+  float* shared_scales_ = nullptr;   // [max_rows], int8 only, as the next two
+  float* private_scales_ = nullptr;  // [num_workers][kScalesStride]
+  float* row_scratch_ = nullptr;     // [num_workers][ld]
 };
 
 }  // namespace avocet::ops

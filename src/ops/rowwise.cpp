@@ -10,29 +10,40 @@
 namespace avocet::ops {
 namespace {
 
-NormArgs NormRow(const float* x, std::span<const float> weight, float eps, const MutableInputView& out, int32_t row) {
-  return {.x = x,
-          .weight = weight.data(),
-          .gate = nullptr,
-          .size = static_cast<int32_t>(weight.size()),
-          .eps = eps,
-          .out_type = out.type,
-          .out = out.row(row)};
-}
-
-// Few rows: every worker for itself. Many: a share each, then a barrier.
-template <typename RowOf>
-void NormRows(device::Worker& worker, const KernelTable& kernels, int32_t rows, const RowOf& row_of, std::span<const float> weight,
-              float eps, const ProductInput& out) {
+// Few rows: every worker for itself. Many: a share each, then a barrier. make(out, r) makes row r.
+template <typename Make>
+void MakeRows(device::Worker& worker, int32_t rows, const ProductInput& out, const Make& make) {
   if (out.IsReplicated(rows)) {
     const MutableInputView own = out.Private(worker, rows);
-    for (int32_t r = 0; r < rows; ++r) kernels.norm(NormRow(row_of(r), weight, eps, own, r));
+    for (int32_t r = 0; r < rows; ++r) make(own, r);
     return;
   }
   const MutableInputView shared = out.Shared(rows);
   const auto [begin, end] = worker.Share(rows);
-  for (int32_t r = begin; r < end; ++r) kernels.norm(NormRow(row_of(r), weight, eps, shared, r));
+  for (int32_t r = begin; r < end; ++r) make(shared, r);
   worker.Barrier();
+}
+
+void QuantizeRow(const KernelTable& kernels, std::span<const float> x, Int8Input input, const MutableInputView& out, int32_t row) {
+  kernels.quantize(
+      {.x = x.data(), .size = static_cast<int32_t>(x.size()), .input = input, .out = out.row(row), .row_scale = out.scales + row});
+}
+
+template <typename RowOf>
+void NormRows(device::Worker& worker, const KernelTable& kernels, int32_t rows, const RowOf& row_of, std::span<const float> weight,
+              float eps, const ProductInput& out, Int8Input input) {
+  const bool is_int8 = out.type() == InputType::kInt8;
+  const std::span<float> scratch = is_int8 ? out.RowScratch(worker) : std::span<float>();
+  MakeRows(worker, rows, out, [&](const MutableInputView& to, int32_t r) {
+    kernels.norm({.x = row_of(r),
+                  .weight = weight.data(),
+                  .gate = nullptr,
+                  .size = static_cast<int32_t>(weight.size()),
+                  .eps = eps,
+                  .out_type = is_int8 ? InputType::kF32 : to.type,
+                  .out = is_int8 ? reinterpret_cast<std::byte*>(scratch.data()) : to.row(r)});
+    if (is_int8) QuantizeRow(kernels, scratch, input, to, r);
+  });
 }
 
 void RouteRow(const float* logits, int32_t num_experts, std::span<int32_t> experts, std::span<float> weights) {
@@ -74,14 +85,22 @@ void RouteRow(const float* logits, int32_t num_experts, std::span<int32_t> exper
 }  // namespace
 
 void RmsNorm(device::Worker& worker, const KernelTable& kernels, MatView<const float> x, std::span<const float> weight, float eps,
-             const ProductInput& out) {
-  NormRows(worker, kernels, x.rows, [&x](int32_t r) { return x.row(r); }, weight, eps, out);
+             const ProductInput& out, Int8Input input) {
+  NormRows(worker, kernels, x.rows, [&x](int32_t r) { return x.row(r); }, weight, eps, out, input);
 }
 
 void RmsNormRows(device::Worker& worker, const KernelTable& kernels, MatView<const float> x, std::span<const int32_t> rows,
-                 std::span<const float> weight, float eps, const ProductInput& out) {
+                 std::span<const float> weight, float eps, const ProductInput& out, Int8Input input) {
   NormRows(
-      worker, kernels, static_cast<int32_t>(rows.size()), [&](int32_t r) { return x.row(rows[static_cast<size_t>(r)]); }, weight, eps, out);
+      worker, kernels, static_cast<int32_t>(rows.size()), [&](int32_t r) { return x.row(rows[static_cast<size_t>(r)]); }, weight, eps, out,
+      input);
+}
+
+void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const InputView& x, Int8Input input, const ProductInput& out) {
+  DCHECK(x.type == InputType::kF32 && out.type() == InputType::kInt8, "only f32 rows are rounded to int8");
+  MakeRows(worker, x.rows, out, [&](const MutableInputView& to, int32_t r) {
+    QuantizeRow(kernels, {reinterpret_cast<const float*>(x.row(r)), static_cast<size_t>(x.cols)}, input, to, r);
+  });
 }
 
 void GatherEmbedding(const device::Worker& worker, std::span<const int32_t> token_ids, const PackedWeight& table, MatView<float> out) {

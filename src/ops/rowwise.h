@@ -15,12 +15,17 @@ namespace avocet::ops {
 
 // y = x * rsqrt(mean(x^2) + eps) * weight, weight = 1+w for the family's zero-centred norms. Replicates few rows (product_input.h);
 // otherwise workers share the rows and the op ends with a Barrier, so `out.Replicated(worker, rows)` is always ready to read.
+// An int8 `out` gets the rounded norm, as `input` says.
 void RmsNorm(device::Worker& worker, const KernelTable& kernels, MatView<const float> x /*[rows, hidden]*/,
-             std::span<const float> weight /*[hidden]*/, float eps, const ProductInput& out);
+             std::span<const float> weight /*[hidden]*/, float eps, const ProductInput& out, Int8Input input = {});
 
 // As RmsNorm, for chosen rows of x (the rows whose logits are wanted).
 void RmsNormRows(device::Worker& worker, const KernelTable& kernels, MatView<const float> x, std::span<const int32_t> rows,
-                 std::span<const float> weight, float eps, const ProductInput& out /*[rows.size(), hidden]*/);
+                 std::span<const float> weight, float eps, const ProductInput& out /*[rows.size(), hidden]*/, Int8Input input = {});
+
+// Rows of f32 as an int8 operand; replicates and shares as RmsNorm does.
+void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const InputView& x /*[rows, cols], f32*/, Int8Input input,
+                  const ProductInput& out);
 
 // out[r] = row token_ids[r] of the table. Workers share the rows.
 void GatherEmbedding(const device::Worker& worker, std::span<const int32_t> token_ids, const PackedWeight& table, MatView<float> out);

@@ -16,6 +16,7 @@
 #include "device/worker_pool.h"
 #include "ops/packed_weight.h"
 #include "weights/checkpoint.h"
+#include "weights/quantization.h"
 
 namespace avocet::weights {
 
@@ -43,10 +44,15 @@ constexpr int32_t OutFeatures(RowOrder order, int64_t num_rows) {
   return static_cast<int32_t>(order == RowOrder::kConcat ? num_rows : (num_rows + pair - 1) / pair * pair);
 }
 
+// kProduct: may be int8, in the file or after --quantization int8. kGate: stays float, as routers and gates must; int8 in the file is
+// widened.
+enum class MatrixRole : uint8_t { kProduct, kGate };
+
 struct MatrixSpec {
   int32_t in_features = 0;
   RowOrder order = RowOrder::kConcat;
   std::vector<RowBlock> blocks;
+  MatrixRole role = MatrixRole::kProduct;
 };
 
 enum class VectorTransform : uint8_t { kNone, kPlusOne };  // kPlusOne: zero-centred norm weights become 1+w
@@ -65,8 +71,8 @@ struct PackStats {
 
 class Loader {
  public:
-  // The checkpoint must outlive the loader.
-  Loader(const Checkpoint& checkpoint, WeightPolicy policy);
+  // The checkpoint and the description of its types must outlive the loader.
+  Loader(const Checkpoint& checkpoint, WeightPolicy policy, const Quantization& quantization = {});
   ~Loader();
 
   // Declares a matrix; `out` is filled by Load and must outlive it. Fails when a tensor is missing or has another dtype or shape.

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -38,12 +39,18 @@ struct RowPlace {
 struct StagedRows {
   int64_t first = 0;
   size_t buffer_offset = 0;
+  size_t side_offset = 0;  // of its first scale and bias
 };
 
 struct WorkerBuffers {
   std::vector<std::byte> rows;
   std::vector<StagedRows> staged;  // parallel to the sources of the matrix
   std::vector<float> widened;
+  // Of the staged rows of every source, one after the other as `staged` says; int8 sources only.
+  std::vector<float> scales;
+  std::vector<int32_t> biases;
+  std::vector<std::byte> side;  // as in the file
+  std::vector<int8_t> rounded;  // [kPanelCols][in_features]
 };
 
 class PackRun {
@@ -61,6 +68,8 @@ class PackRun {
  private:
   void MakeTasks();
   Result<size_t> ReadRows(const Task& task, WorkerBuffers& buffers) const;
+  Result<void> ReadSides(const SourceRows& source, int64_t first, int64_t count, WorkerBuffers& buffers) const;
+  Result<void> ReadSide(const TensorInfo& tensor, int64_t first, int64_t count, WorkerBuffers& buffers) const;
   void PackPanels(const Task& task, WorkerBuffers& buffers) const;
   void ReportProgress();
   std::span<const SourceRows> SourcesOf(const PlannedMatrix& matrix) const {
@@ -125,33 +134,137 @@ Result<size_t> PackRun::ReadRows(const Task& task, WorkerBuffers& buffers) const
   int64_t end = int64_t{is_pair ? task.panel_end / 2 : task.panel_end} * ops::kPanelCols;
   size_t filled = 0;
   buffers.staged.assign(sources.size(), {});
+  buffers.scales.clear();
+  buffers.biases.clear();
   for (size_t s = 0; s < sources.size(); ++s) {
     const SourceRows& source = sources[s];
     const int64_t first = std::clamp<int64_t>(begin, 0, source.num_rows);
     const int64_t last = std::clamp<int64_t>(end, 0, source.num_rows);
     const size_t row_bytes = RowBytes(matrix, source.type);
     const size_t num_bytes = static_cast<size_t>(last - first) * row_bytes;
-    buffers.staged[s] = {first, filled};
+    buffers.staged[s] = {first, filled, buffers.scales.size()};
     if (buffers.rows.size() < filled + num_bytes) buffers.rows.resize(filled + num_bytes);
     AVOCET_TRY_VOID(checkpoint_.Read(*source.tensor, source.offset + static_cast<size_t>(first) * row_bytes,
                                      std::span(buffers.rows).subspan(filled, num_bytes)));
     filled += num_bytes;
+    if (source.type == ops::SourceType::kInt8) AVOCET_TRY_VOID(ReadSides(source, first, last - first, buffers));
     if (!is_pair) begin -= source.num_rows, end -= source.num_rows;
   }
   return filled;
 }
 
-// Rows of several types meet in a panel where a fused matrix joins them: widened first, which is exact.
-void WidenColumns(std::span<const ops::SourceType, ops::kPanelCols> types, int32_t in_features, std::vector<float>& widened,
-                  std::span<const std::byte*, ops::kPanelCols> columns) {
-  const auto width = static_cast<size_t>(in_features);
-  widened.resize(ops::kPanelCols * width);
-  for (size_t c = 0; c < columns.size(); ++c) {
-    if (columns[c] == nullptr) continue;
-    float* row = widened.data() + c * width;
-    WidenToF32(types[c], columns[c], in_features, row);
-    columns[c] = reinterpret_cast<const std::byte*>(row);
+// The bytes of rows [first, first + count) of a tensor with one value a row.
+Result<void> PackRun::ReadSide(const TensorInfo& tensor, int64_t first, int64_t count, WorkerBuffers& buffers) const {
+  const size_t element = DTypeBytes(tensor.dtype);
+  buffers.side.resize(static_cast<size_t>(count) * element);
+  return checkpoint_.Read(tensor, static_cast<size_t>(first) * element, buffers.side);
+}
+
+void WidenScales(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {
+  if (dtype == DType::kI64) {  // the low half holds the bits of an f32
+    for (size_t i = 0; i < out.size(); ++i) std::memcpy(&out[i], bytes.data() + i * 8, 4);
+    return;
   }
+  const ops::SourceType type = dtype == DType::kBf16  ? ops::SourceType::kBf16
+                               : dtype == DType::kF16 ? ops::SourceType::kF16
+                                                      : ops::SourceType::kF32;
+  WidenToF32(type, bytes.data(), static_cast<int64_t>(out.size()), out.data());
+}
+
+Result<void> PackRun::ReadSides(const SourceRows& source, int64_t first, int64_t count, WorkerBuffers& buffers) const {
+  const auto num = static_cast<size_t>(count);
+  const size_t begin = buffers.scales.size();
+  buffers.scales.resize(begin + num);
+  buffers.biases.resize(begin + num);
+  const std::span<float> scales = std::span(buffers.scales).subspan(begin);
+  AVOCET_TRY_VOID(ReadSide(*source.scales, first, count, buffers));
+  WidenScales(source.scales->dtype, buffers.side, scales);
+  for (size_t i = 0; i < num; ++i) {
+    if (std::isfinite(scales[i]) && scales[i] >= 0) continue;
+    return Fail(Errc::kCorrupt, "{}: tensor {} has the scale {} at row {}; a scale is finite and not negative",
+                checkpoint_.PathOf(*source.scales), source.scales->name, scales[i], first + static_cast<int64_t>(i));
+  }
+  if (source.offsets != nullptr) {
+    AVOCET_TRY_VOID(ReadSide(*source.offsets, first, count, buffers));
+    std::vector<float> offsets(num);
+    WidenScales(source.offsets->dtype, buffers.side, offsets);
+    const auto bad = std::ranges::find_if(offsets, [](float offset) { return offset != 0; });
+    if (bad != offsets.end()) {
+      return Fail(Errc::kUnsupported, "{}: tensor {} has the offset {} at row {}; only symmetric weights are served, offsets of 0",
+                  checkpoint_.PathOf(*source.offsets), source.offsets->name, *bad, first + (bad - offsets.begin()));
+    }
+  }
+  if (source.biases == nullptr) return {};
+  AVOCET_TRY_VOID(ReadSide(*source.biases, first, count, buffers));
+  std::memcpy(buffers.biases.data() + begin, buffers.side.data(), num * sizeof(int32_t));
+  return {};
+}
+
+// The columns of a panel as they were read; nullptr: padding.
+struct PanelColumns {
+  std::array<const std::byte*, ops::kPanelCols> rows{};
+  std::array<ops::SourceType, ops::kPanelCols> types{};
+  std::array<float, ops::kPanelCols> scales{};
+  std::array<int32_t, ops::kPanelCols> biases{};
+  bool is_mixed = false;
+};
+
+PanelColumns FindColumns(const PlannedMatrix& matrix, std::span<const SourceRows> sources, int32_t panel, const WorkerBuffers& buffers) {
+  PanelColumns columns;
+  columns.types.fill(sources[FindRow(matrix, sources, panel, 0)->source].type);
+  for (size_t c = 0; c < columns.rows.size(); ++c) {
+    const std::optional<RowPlace> place = FindRow(matrix, sources, panel, static_cast<int32_t>(c));
+    if (!place) continue;
+    const StagedRows& staged = buffers.staged[place->source];
+    const auto row = static_cast<size_t>(place->row - staged.first);
+    columns.types[c] = sources[place->source].type;
+    columns.is_mixed = columns.is_mixed || columns.types[c] != columns.types[0];
+    columns.rows[c] = buffers.rows.data() + staged.buffer_offset + row * RowBytes(matrix, columns.types[c]);
+    if (columns.types[c] != ops::SourceType::kInt8) continue;
+    columns.scales[c] = buffers.scales[staged.side_offset + row];
+    columns.biases[c] = buffers.biases[staged.side_offset + row];
+  }
+  return columns;
+}
+
+void WidenColumn(const PanelColumns& columns, size_t c, std::span<float> row) {
+  if (columns.types[c] != ops::SourceType::kInt8) {
+    WidenToF32(columns.types[c], columns.rows[c], static_cast<int64_t>(row.size()), row.data());
+    return;
+  }
+  for (size_t k = 0; k < row.size(); ++k) row[k] = static_cast<float>(static_cast<int8_t>(columns.rows[c][k])) * columns.scales[c];
+}
+
+// Rows of several types meet in a panel where a fused matrix joins them, and gates are float: widened first.
+void WidenColumns(int32_t in_features, WorkerBuffers& buffers, PanelColumns& columns) {
+  const auto width = static_cast<size_t>(in_features);
+  buffers.widened.resize(ops::kPanelCols * width);
+  for (size_t c = 0; c < columns.rows.size(); ++c) {
+    if (columns.rows[c] == nullptr) continue;
+    const std::span<float> row = std::span(buffers.widened).subspan(c * width, width);
+    WidenColumn(columns, c, row);
+    columns.rows[c] = reinterpret_cast<const std::byte*>(row.data());
+  }
+}
+
+// int8 from the file as it is; floats are rounded here.
+void PackInt8(int32_t in_features, WorkerBuffers& buffers, PanelColumns& columns, std::byte* dst) {
+  const auto width = static_cast<size_t>(in_features);
+  buffers.widened.resize(width);
+  buffers.rounded.resize(ops::kPanelCols * width);
+  std::array<const int8_t*, ops::kPanelCols> rows{};
+  for (size_t c = 0; c < rows.size(); ++c) {
+    if (columns.rows[c] == nullptr) continue;
+    if (columns.types[c] == ops::SourceType::kInt8) {
+      rows[c] = reinterpret_cast<const int8_t*>(columns.rows[c]);
+      continue;
+    }
+    WidenColumn(columns, c, buffers.widened);
+    int8_t* q = buffers.rounded.data() + c * width;
+    columns.scales[c] = ops::QuantizeWeightRow(buffers.widened, q);
+    rows[c] = q;
+  }
+  ops::PackInt8Panel(rows.data(), columns.scales.data(), columns.biases.data(), in_features, dst);
 }
 
 void PackRun::PackPanels(const Task& task, WorkerBuffers& buffers) const {
@@ -160,22 +273,16 @@ void PackRun::PackPanels(const Task& task, WorkerBuffers& buffers) const {
   const ops::PackedWeight& weight = matrix.weight;
   const size_t panel_bytes = ops::PanelBytes(weight.format, weight.in_features);
   for (int32_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
-    std::array<const std::byte*, ops::kPanelCols> columns{};  // nullptr: padding
-    std::array<ops::SourceType, ops::kPanelCols> types{};
-    types.fill(sources[FindRow(matrix, sources, panel, 0)->source].type);
-    bool is_mixed = false;
-    for (size_t c = 0; c < columns.size(); ++c) {
-      const std::optional<RowPlace> place = FindRow(matrix, sources, panel, static_cast<int32_t>(c));
-      if (!place) continue;
-      const StagedRows& staged = buffers.staged[place->source];
-      types[c] = sources[place->source].type;
-      is_mixed = is_mixed || types[c] != types[0];
-      columns[c] = buffers.rows.data() + staged.buffer_offset + static_cast<size_t>(place->row - staged.first) * RowBytes(matrix, types[c]);
-    }
-    if (is_mixed) WidenColumns(types, weight.in_features, buffers.widened, columns);
+    PanelColumns columns = FindColumns(matrix, sources, panel, buffers);
     // The arena is written here and nowhere else; a PackedWeight is read-only for everyone after.
     std::byte* dst = const_cast<std::byte*>(weight.data) + static_cast<size_t>(panel) * panel_bytes;
-    ops::PackPanel(weight.format, is_mixed ? ops::SourceType::kF32 : types[0], columns.data(), weight.in_features, dst);
+    if (weight.format == ops::WeightFormat::kInt8) {
+      PackInt8(weight.in_features, buffers, columns, dst);
+      continue;
+    }
+    const bool is_widened = columns.is_mixed || columns.types[0] == ops::SourceType::kInt8;
+    if (is_widened) WidenColumns(weight.in_features, buffers, columns);
+    ops::PackPanel(weight.format, is_widened ? ops::SourceType::kF32 : columns.types[0], columns.rows.data(), weight.in_features, dst);
   }
 }
 

@@ -16,12 +16,15 @@
 
 namespace avocet::weights {
 
-// Rows of a tensor, each of in_features elements, one after the other in the file.
+// Rows of a tensor, each of in_features elements, one after the other in the file. An int8 tensor has these beside it, one value a row:
 struct SourceRows {
   const TensorInfo* tensor = nullptr;
   size_t offset = 0;  // of the first row, in bytes from the tensor's begin
   int64_t num_rows = 0;
   ops::SourceType type = ops::SourceType::kBf16;
+  const TensorInfo* scales = nullptr;   // f32, bf16 or f16, or int64 that hold the bits of an f32
+  const TensorInfo* offsets = nullptr;  // must be zero; may be absent
+  const TensorInfo* biases = nullptr;   // int32; may be absent
 };
 
 struct PlannedMatrix {

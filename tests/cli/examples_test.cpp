@@ -23,14 +23,13 @@ struct ScriptRun {
   Environment environment;
 };
 
-ScriptRun RunScript(const std::string& name, const std::string& quantization) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("avocet-" + name + quantization);
+ScriptRun RunScript(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("avocet-" + name);
   std::filesystem::create_directories(folder);
   const std::string stand_in = (folder / "stand-in").string();
   std::ofstream(stand_in) << "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done\nprintf '\\0'\nenv -0\n";
   std::filesystem::permissions(stand_in, std::filesystem::perms::owner_all);
-  const std::string command = fmt::format("AVOCET='{}' AVOCET_MODEL=models/demo AVOCET_QUANTIZATION={} '{}/examples/{}'", stand_in,
-                                          quantization, AVOCET_SOURCE_DIR, name);
+  const std::string command = fmt::format("AVOCET='{}' AVOCET_MODEL=models/demo '{}/examples/{}'", stand_in, AVOCET_SOURCE_DIR, name);
   FILE* pipe = popen(command.c_str(), "r");
   std::string text;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
@@ -56,7 +55,7 @@ ScriptRun RunScript(const std::string& name, const std::string& quantization) {
 class Examples : public testing::TestWithParam<std::string> {};
 
 TEST_P(Examples, CommandLine_IsKnownWordForWord) {
-  const ScriptRun run = RunScript(GetParam(), "ascend");
+  const ScriptRun run = RunScript(GetParam());
   ASSERT_GT(run.words.size(), 20u);
   ASSERT_EQ(run.words[0], "serve");
   const auto line = ParseCommandLine(Command::kServe, std::vector<std::string>(run.words.begin() + 1, run.words.end()));
@@ -88,7 +87,7 @@ TEST_P(Examples, CommandLine_IsKnownWordForWord) {
 }
 
 TEST_P(Examples, Environment_DoesNotShrinkThePool) {
-  const ScriptRun run = RunScript(GetParam(), "none");
+  const ScriptRun run = RunScript(GetParam());
   Options options;
   const auto report = ApplyEnvironment(run.environment, &options);
   ASSERT_TRUE(report) << report.error().message;

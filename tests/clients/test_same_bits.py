@@ -12,7 +12,8 @@ import pytest
 
 from server_process import ROOT, server
 
-MODELS = ["models/demo", "tests/data/golden/checkpoints/a-dense", "tests/data/golden/checkpoints/b-moe-mtp"]
+MODELS = ["models/demo", "models/demo-w8a8", "tests/data/golden/checkpoints/a-dense", "tests/data/golden/checkpoints/b-moe-mtp",
+          "tests/data/golden/checkpoints/d2-dense-ascend-static"]
 VARIANTS = {
     "budget 7": ["--max-num-batched-tokens", "7", "--max-num-seqs", "4"],
     "budget 4096": ["--max-num-batched-tokens", "4096"],

@@ -233,11 +233,38 @@ TEST(Config, QuantizedCheckpoint_RefusedByFormat) {
   json config = Dense();
   config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}};
   EXPECT_THAT(RefusalOf(config),
-              testing::AllOf(HasSubstr("quantization_config"), HasSubstr("\"fp8\""), HasSubstr("only bf16, f16 and f32")));
+              testing::AllOf(HasSubstr("quantization_config"), HasSubstr("\"fp8\""), HasSubstr("served are bf16, f16 and f32")));
   config["quantization_config"] = nullptr;
   EXPECT_EQ(RefusalOf(config), "accepted");
   config["text_config"]["quantization_config"] = {{"quant_method", "compressed-tensors"}};
   EXPECT_THAT(RefusalOf(config), HasSubstr("compressed-tensors"));
+}
+
+TEST(Config, CompressedTensorsInt8_AcceptedOnlyAsServed) {
+  json config = Dense();
+  const json weights = {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}};
+  const json inputs = {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}};
+  const json served = {{"quant_method", "compressed-tensors"},
+                       {"format", "int-quantized"},
+                       {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", inputs}}}}}};
+  config["quantization_config"] = served;
+  EXPECT_TRUE(Accept(config).int8_by_dtype);
+  const auto refusal_with = [&](const json::json_pointer& at, const json& value) {
+    config["quantization_config"] = served;
+    config["quantization_config"][at] = value;
+    return RefusalOf(config);
+  };
+  const auto group = [](const char* rest) { return json::json_pointer(std::string("/config_groups/group_0/") + rest); };
+  EXPECT_THAT(refusal_with(group("weights/num_bits"), 4), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(group("weights/num_bits"), "8"), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(group("weights/strategy"), "group"), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(group("weights/symmetric"), false), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(group("input_activations"), nullptr), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(group("input_activations/dynamic"), false), HasSubstr("group_0"));
+  EXPECT_THAT(refusal_with(json::json_pointer("/format"), "pack-quantized"), HasSubstr("pack-quantized"));
+  EXPECT_THAT(refusal_with(json::json_pointer("/config_groups"), json::object()), HasSubstr("served are"));
+  EXPECT_THAT(refusal_with(json::json_pointer("/config_groups"), 3), HasSubstr("served are"));
+  EXPECT_THAT(refusal_with(json::json_pointer("/kv_cache_scheme"), {{"num_bits", 8}}), HasSubstr("kv_cache_scheme"));
 }
 
 TEST(Config, TiedHead_TextSettingWinsElseTopLevel) {

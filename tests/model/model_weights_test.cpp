@@ -345,16 +345,6 @@ TEST(ModelWeights, ExpertsOfTwoTypes_Refused) {
   EXPECT_TRUE(Load(config, tensors, nullptr, weights::WeightPolicy::kBf16));
 }
 
-TEST(ModelWeights, AscendDescription_RefusedByName) {
-  const ModelConfig config = TinyConfig(false);
-  TempDir dir;
-  dir.Write("model.safetensors", SafetensorsFile(MakeTiny(config)));
-  dir.Write("quant_model_description.json", "{}");
-  const auto loaded = LoadModelWeights(config, dir.path(), *Pool(1), {}, nullptr);
-  ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message, testing::AllOf(HasSubstr("quant_model_description.json"), HasSubstr("int8")));
-}
-
 TEST(ModelWeights, NoSharedExpert_NeedsNoSharedTensors) {
   ModelConfig config = TinyConfig(true);
   config.moe->shared_intermediate = 0;

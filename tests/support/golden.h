@@ -40,6 +40,7 @@ struct TestModelOptions {
   int32_t max_rows = 512;
   int32_t num_pages = 256;
   int32_t num_slots = 8;
+  bool rounds_to_int8 = false;  // --quantization int8
 };
 
 // The kernel families of this machine, or the one that AVOCET_ISA names.

@@ -222,7 +222,7 @@ TEST_F(LoaderTest, QuantizedOrWideType_RefusedByName) {
     ASSERT_FALSE(added);
     EXPECT_EQ(added.error().code, Errc::kUnsupported);
     EXPECT_THAT(added.error().message,
-                testing::AllOf(HasSubstr("tensor w is " + dtype + " [2, 2]"), HasSubstr("int8 and fp8 checkpoints")));
+                testing::AllOf(HasSubstr("tensor w is " + dtype + " [2, 2]"), HasSubstr("wanted is BF16, F16 or F32")));
   }
 }
 

@@ -13,6 +13,7 @@
 struct F32Bf16 {
   static constexpr int kParts = 2;
   static constexpr size_t kStepBytes = 64;  // of a panel
+  static constexpr int kStepInputs = 2;
   static constexpr size_t kInputStepBytes = 8;
   using X = V16;
   using W = V16;
@@ -30,6 +31,7 @@ struct F32Bf16 {
 struct F32F32 {
   static constexpr int kParts = 2;
   static constexpr size_t kStepBytes = 128;
+  static constexpr int kStepInputs = 2;
   static constexpr size_t kInputStepBytes = 8;
   using X = V16;
   using W = V16;
@@ -42,6 +44,28 @@ struct F32F32 {
     return Load(reinterpret_cast<const float*>(w) + 16 * kPart);
   }
   static inline V16 Step(V16 sum, X x, W w) { return Fma(w, x, sum); }
+};
+
+// Four consecutive k in int32, without a dot product of bytes: bytes 0 and 2, then 1 and 3, as int16. The left operand is q + 128 and the
+// sums are exact, so every family has the same. The V16 of an int8 product holds int32 lanes until its sink.
+struct Int8ByPairs {
+  static constexpr int kParts = 2;
+  static constexpr size_t kStepBytes = 64;
+  static constexpr int kStepInputs = 4;
+  static constexpr size_t kInputStepBytes = 4;
+  using X = Bits16;
+  using W = Bits16;
+  template <int kPart>
+  static inline X LoadX(const std::byte* x) {
+    uint32_t four;
+    __builtin_memcpy(&four, x, 4);
+    return SetBits1(kPart == 0 ? four & 0x00ff00ffu : four >> 8 & 0x00ff00ffu);
+  }
+  template <int kPart>
+  static inline W LoadW(const std::byte* w) {
+    return kPart == 0 ? EvenBytes(LoadBits(w)) : OddBytes(LoadBitsAgain(w));
+  }
+  static inline V16 Step(V16 sum, X x, W w) { return AddPairs(sum, x, w); }
 };
 
 template <typename Op, int kPart, int R, int P>
@@ -200,8 +224,8 @@ class Group {
         sums_(sums),
         blocks_(args.rows),
         panels_(args.num_panels - first_panel < kGroupPanels ? args.num_panels - first_panel : kGroupPanels),
-        // An f32 panel holds exactly in_features rows of 16; a bf16 panel rounds up to pairs (the padding is zero).
-        steps_(static_cast<size_t>(Op::kStepBytes == 128 ? args.in_features / 2 : (args.in_features + 1) / 2)),
+        // An f32 panel holds exactly in_features rows of 16; the others round up to whole words (the padding is zero).
+        steps_(static_cast<size_t>((args.in_features + (Op::kStepBytes == 128 ? 0 : Op::kStepInputs - 1)) / Op::kStepInputs)),
         is_streamed_(blocks_.count == 1 && kPanelsOfRows[args.rows] >= panels_) {}
 
   void Run() {
@@ -338,6 +362,39 @@ struct StoreSwiGlu {
       const int32_t col = (first + p) * 8;
       if (a.out_cols > col) StoreAsN(a.out_type, out, col, Mul(Silu(sums[p]), sums[p + 1]), a.out_cols - col);
     }
+  }
+};
+
+// The f32 value of int8 sums: times the row's scale, then the column's.
+struct Int8Columns {
+  const std::byte* scales;
+  size_t panel_bytes;
+  V16 row_scale;
+  Int8Columns(const LinearArgs& a, int32_t row)
+      : scales(a.panels + a.panel_bytes - 128),
+        panel_bytes(a.panel_bytes),
+        row_scale(Set1(a.row_scales[a.row_index != nullptr ? a.row_index[row] : row])) {}
+  V16 Widen(V16 sums, int32_t panel) const {
+    const float* scale = reinterpret_cast<const float*>(scales + static_cast<size_t>(panel) * panel_bytes);
+    return Mul(Mul(IntToF32(sums, reinterpret_cast<const int32_t*>(scale + 16)), row_scale), Load(scale));
+  }
+};
+
+struct StoreInt8Sums {
+  static inline void Emit(const LinearArgs& a, int32_t row, int32_t first, int32_t panels, const V16* sums) {
+    const Int8Columns columns(a, row);
+    V16 wide[kGroupPanels];
+    for (int32_t p = 0; p < panels; ++p) wide[p] = columns.Widen(sums[p], first + p);
+    StoreSums::Emit(a, row, first, panels, wide);
+  }
+};
+
+struct StoreInt8SwiGlu {
+  static inline void Emit(const LinearArgs& a, int32_t row, int32_t first, int32_t panels, const V16* sums) {
+    const Int8Columns columns(a, row);
+    V16 wide[kGroupPanels];
+    for (int32_t p = 0; p < panels; ++p) wide[p] = columns.Widen(sums[p], first + p);
+    StoreSwiGlu::Emit(a, row, first, panels, wide);
   }
 };
 

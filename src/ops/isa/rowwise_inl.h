@@ -31,6 +31,37 @@ static void Norm(const NormArgs& a) {
   }
 }
 
+static inline V16 Abs(V16 x) {
+  return Max(x, Sub(Zero(), x));
+}
+
+static float MaxAbs(const float* x, int32_t size) {
+  V16 max[4] = {Zero(), Zero(), Zero(), Zero()};
+  int32_t i = 0;
+  for (; i + 64 <= size; i += 64) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) max[j] = Max(Abs(Load(x + i + 16 * j)), max[j]);  // a NaN in x yields max
+  }
+  for (; i < size; i += 16) max[0] = Max(Abs(LoadN(x + i, size - i)), max[0]);
+  return ReduceMax(Max(Max(max[0], max[1]), Max(max[2], max[3])));
+}
+
+// Division, not a multiplication with the reciprocal: the formats define the rounded quotient.
+static void Quantize(const QuantizeArgs& a) {
+  const float largest = a.input.is_dynamic() ? MaxAbs(a.x, a.size) : 0.0f;
+  const float scale = !a.input.is_dynamic() ? a.input.scale : largest > 0 ? largest / 127.0f : 1.0f;
+  const V16 divisor = Set1(scale);
+  const V16 offset = Set1(a.input.offset);
+  const V16 lowest = Set1(-128.0f);
+  const V16 highest = Set1(127.0f);
+  for (int32_t i = 0; i < a.size; i += 16) {
+    const int32_t n = a.size - i;
+    const V16 q = Round(Add(Div(LoadN(a.x + i, n), divisor), offset));
+    StoreBytesN(a.out + i, Sub(Min(Max(q, lowest), highest), lowest), n);
+  }
+  *a.row_scale = a.input.is_dynamic() ? scale : 1.0f;
+}
+
 static void Combine(const CombineArgs& a) {
   for (int32_t i = 0; i < a.size; i += 16) {
     const int32_t n = a.size - i;

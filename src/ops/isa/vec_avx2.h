@@ -115,6 +115,41 @@ static inline V16 OddBf16(Bits16 w) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
   return {_mm256_castsi256_ps(_mm256_and_si256(w.lo, high)), _mm256_castsi256_ps(_mm256_and_si256(w.hi, high))};
 }
+static inline Bits16 SetBits1(uint32_t word) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(word));
+  return {all, all};
+}
+// Bytes 0 and 2 of every word, or 1 and 3, as int16.
+static inline Bits16 EvenBytes(Bits16 w) {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(w.lo, 8), 8), _mm256_srai_epi16(_mm256_slli_epi16(w.hi, 8), 8)};
+}
+static inline Bits16 OddBytes(Bits16 w) {
+  return {_mm256_srai_epi16(w.lo, 8), _mm256_srai_epi16(w.hi, 8)};
+}
+static inline __m256 AddPairs8(__m256 sum, __m256i a, __m256i b) {
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), _mm256_madd_epi16(a, b)));
+}
+// int32 lanes: sum + a0 b0 + a1 b1
+static inline V16 AddPairs(V16 sum, Bits16 a, Bits16 b) {
+  return {AddPairs8(sum.lo, a.lo, b.lo), AddPairs8(sum.hi, a.hi, b.hi)};
+}
+// int32 lanes plus `bias`, as f32
+static inline V16 IntToF32(V16 sums, const int32_t* bias) {
+  const auto* words = reinterpret_cast<const __m256i*>(bias);
+  return {_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_castps_si256(sums.lo), _mm256_loadu_si256(words))),
+          _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_castps_si256(sums.hi), _mm256_loadu_si256(words + 1)))};
+}
+// whole numbers from 0 to 255 as bytes
+static inline void StoreBytesN(std::byte* p, V16 a, int32_t n) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+  if (n >= 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  } else {
+    __builtin_memcpy(p, &bytes, static_cast<size_t>(n));
+  }
+}
 static inline __m256 WidenBf16(const std::byte* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }

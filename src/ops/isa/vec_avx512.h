@@ -101,6 +101,28 @@ static inline V16 EvenBf16(Bits16 w) {
 static inline V16 OddBf16(Bits16 w) {
   return {_mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
+static inline Bits16 SetBits1(uint32_t word) {
+  return _mm512_set1_epi32(static_cast<int>(word));
+}
+// Bytes 0 and 2 of every word, or 1 and 3, as int16.
+static inline Bits16 EvenBytes(Bits16 w) {
+  return _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8);
+}
+static inline Bits16 OddBytes(Bits16 w) {
+  return _mm512_srai_epi16(w, 8);
+}
+// int32 lanes: sum + a0 b0 + a1 b1
+static inline V16 AddPairs(V16 sum, Bits16 a, Bits16 b) {
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum.v), _mm512_madd_epi16(a, b)))};
+}
+// int32 lanes plus `bias`, as f32
+static inline V16 IntToF32(V16 sums, const int32_t* bias) {
+  return {_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_castps_si512(sums.v), _mm512_loadu_si512(bias)))};
+}
+// whole numbers from 0 to 255 as bytes
+static inline void StoreBytesN(std::byte* p, V16 a, int32_t n) {
+  _mm512_mask_cvtusepi32_storeu_epi8(p, FirstN(n), _mm512_cvtps_epi32(a.v));
+}
 // sixteen bf16 in a row
 static inline V16 LoadBf16(const std::byte* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16))};

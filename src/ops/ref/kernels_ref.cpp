@@ -85,6 +85,58 @@ void SwiGlu(const LinearArgs& a) {
   }
 }
 
+// The exact sum, whatever the family: int64 here, int32 there.
+float Int8Product(const LinearArgs& a, int32_t row, int32_t out) {
+  const int32_t source = a.row_index != nullptr ? a.row_index[row] : row;
+  const std::byte* x = a.x + static_cast<size_t>(source) * a.x_row_bytes;
+  const std::byte* panel = a.panels + static_cast<size_t>(out / 16) * a.panel_bytes;
+  const auto col = static_cast<size_t>(out % 16);
+  int64_t sum = 0;
+  for (int32_t k = 0; k < a.in_features; ++k) {
+    const auto weight = static_cast<int8_t>(panel[(static_cast<size_t>(k / 4) * 16 + col) * 4 + static_cast<size_t>(k % 4)]);
+    sum += (std::to_integer<int64_t>(x[k])) * weight;
+  }
+  int32_t bias;
+  float scale;
+  std::memcpy(&scale, panel + a.panel_bytes - 128 + col * 4, 4);
+  std::memcpy(&bias, panel + a.panel_bytes - 64 + col * 4, 4);
+  return static_cast<float>(static_cast<int32_t>(sum + bias)) * a.row_scales[source] * scale;
+}
+
+void LinearInt8(const LinearArgs& a) {
+  for (int32_t r = 0; r < a.rows; ++r) {
+    auto* y = reinterpret_cast<float*>(a.out + static_cast<size_t>(r) * a.out_row_bytes);
+    for (int32_t n = 0; n < std::min(a.num_panels * 16, a.out_cols); ++n) {
+      const float value = Int8Product(a, r, n);
+      y[n] = a.accumulate == Accumulate::kAdd ? y[n] + value : value;
+    }
+  }
+}
+
+void SwiGluInt8(const LinearArgs& a) {
+  for (int32_t r = 0; r < a.rows; ++r) {
+    for (int32_t n = 0; n < std::min(a.num_panels * 8, a.out_cols); ++n) {
+      const int32_t gate = n / 16 * 32 + n % 16;
+      const double value = Silu(static_cast<double>(Int8Product(a, r, gate))) * static_cast<double>(Int8Product(a, r, gate + 16));
+      Write(a.out_type, a.out + static_cast<size_t>(r) * a.out_row_bytes, n, value);
+    }
+  }
+}
+
+void Quantize(const QuantizeArgs& a) {
+  float scale = a.input.scale;
+  if (a.input.is_dynamic()) {
+    float largest = 0;
+    for (int32_t i = 0; i < a.size; ++i) largest = std::fmax(largest, std::fabs(a.x[i]));
+    scale = largest > 0 ? largest / 127.0f : 1.0f;
+  }
+  for (int32_t i = 0; i < a.size; ++i) {
+    const float q = std::nearbyint(a.x[i] / scale + a.input.offset);
+    a.out[i] = static_cast<std::byte>(std::isnan(q) ? 0 : static_cast<int>(std::clamp(q, -128.0f, 127.0f)) + 128);
+  }
+  *a.row_scale = a.input.is_dynamic() ? scale : 1.0f;
+}
+
 double CachedK(const AttentionArgs& a, int32_t token, int32_t i) {
   const std::byte* k = a.k[token / a.page_tokens];
   const auto t = static_cast<size_t>(token % a.page_tokens);
@@ -170,8 +222,7 @@ void ConvSilu(const ConvArgs& a) {
       double sum = 0;
       for (int32_t j = 0; j < a.taps; ++j) {
         const int32_t source = t - a.taps + 1 + j;
-        const float x = source >= 0 ? a.x[static_cast<ptrdiff_t>(source) * a.x_ld + c]
-                                    : a.history[source + a.taps - 1][c];
+        const float x = source >= 0 ? a.x[static_cast<ptrdiff_t>(source) * a.x_ld + c] : a.history[source + a.taps - 1][c];
         sum += static_cast<double>(a.weight[static_cast<ptrdiff_t>(c) * a.taps + j]) * static_cast<double>(x);
       }
       a.out[static_cast<ptrdiff_t>(t) * a.out_ld + c] = static_cast<float>(Silu(sum));
@@ -234,9 +285,12 @@ const KernelTable kRefKernels = {
     .linear_f32_bf16 = Linear<InputType::kF32, WeightFormat::kBf16>,
     .linear_f32_f32 = Linear<InputType::kF32, WeightFormat::kF32>,
     .linear_bf16_bf16 = Linear<InputType::kBf16, WeightFormat::kBf16>,
+    .linear_int8_int8 = LinearInt8,
     .swiglu_f32_bf16 = SwiGlu<InputType::kF32, WeightFormat::kBf16>,
     .swiglu_f32_f32 = SwiGlu<InputType::kF32, WeightFormat::kF32>,
     .swiglu_bf16_bf16 = SwiGlu<InputType::kBf16, WeightFormat::kBf16>,
+    .swiglu_int8_int8 = SwiGluInt8,
+    .quantize = Quantize,
     .attention_split = AttentionSplit,
     .attention_merge = AttentionMerge,
     .attention_gate = AttentionGate,
