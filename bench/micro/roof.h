@@ -175,10 +175,40 @@ __attribute__((target("avx512f,avx512bf16"))) inline double FlopsOfBf16(int64_t 
     AVOCET_SIXTEEN(AVOCET_STEP)
     AVOCET_SIXTEEN(AVOCET_KEEP)
   }
+#undef AVOCET_STEP
+  return static_cast<double>(rounds) * 16 * 32 * 2;
+}
+
+// int8: vpdpbusd, and without it pairs of int16 (multiply and add are two instructions there).
+__attribute__((target("avx512f,avx512vnni"))) inline double OpsOfVnni(int64_t rounds) {
+  const __m512i one = _mm512_set1_epi8(1);
+  const __m512 x = _mm512_castsi512_ps(one);
+#define AVOCET_STEP(i) a##i = _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(a##i), one, one));
+  AVOCET_SIXTEEN(AVOCET_DECLARE)
+  for (int64_t r = 0; r < rounds; ++r) {
+    AVOCET_SIXTEEN(AVOCET_STEP)
+    AVOCET_SIXTEEN(AVOCET_KEEP)
+  }
 #undef AVOCET_DECLARE
 #undef AVOCET_STEP
 #undef AVOCET_KEEP
-  return static_cast<double>(rounds) * 16 * 32 * 2;
+  return static_cast<double>(rounds) * 16 * 64 * 2;
+}
+
+__attribute__((target("avx2"))) inline double OpsOfPairs(int64_t rounds) {
+  const __m256i x = _mm256_set1_epi16(1);
+  __m256i w = x;
+#define AVOCET_DECLARE(i) __m256i a##i = x;
+#define AVOCET_STEP(i)                                    \
+  a##i = _mm256_add_epi32(a##i, _mm256_madd_epi16(w, x)); \
+  __asm__ volatile("" : "+x"(a##i), "+x"(w));
+  AVOCET_TWELVE(AVOCET_DECLARE)
+  for (int64_t r = 0; r < rounds; ++r) {
+    AVOCET_TWELVE(AVOCET_STEP)
+  }
+#undef AVOCET_DECLARE
+#undef AVOCET_STEP
+  return static_cast<double>(rounds) * 12 * 16 * 2;
 }
 #undef AVOCET_SIXTEEN
 #undef AVOCET_TWELVE
@@ -218,7 +248,9 @@ inline double FlopRate(const Machine& machine, ops::InputType type) {
   const double seconds = SecondsOf(*machine.pool, [&] {
     machine.pool->Run([&](device::Worker& worker) {
       double& mine = flops[static_cast<size_t>(worker.id()) * 8];
-      if (type == ops::InputType::kBf16) {
+      if (type == ops::InputType::kInt8) {
+        mine = machine.isa == device::Isa::kAvx512Bf16 ? internal::OpsOfVnni(kRounds) : internal::OpsOfPairs(kRounds);
+      } else if (type == ops::InputType::kBf16) {
         mine = internal::FlopsOfBf16(kRounds);
       } else if (machine.isa >= device::Isa::kAvx512) {
         mine = internal::FlopsOfAvx512(kRounds);

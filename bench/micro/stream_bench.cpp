@@ -66,8 +66,9 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}\n", tokenizer.error().message);
     return 1;
   }
-  const std::vector<Way> ways{
-      {"plain", {}, std::nullopt}, {"four stop strings", {"never to be seen", "<|im_end|>##", "User: ##", "#######"}, std::nullopt}, {"five logprobs", {}, 5}};
+  const std::vector<Way> ways{{"plain", {}, std::nullopt},
+                              {"four stop strings", {"never to be seen", "<|im_end|>##", "User: ##", "#######"}, std::nullopt},
+                              {"five logprobs", {}, 5}};
   for (const Way& way : ways) {
     double best = 1e18;
     for (int round = 0; round < kRounds; ++round) best = std::min(best, NanosecondsPerToken(way, *tokenizer));
