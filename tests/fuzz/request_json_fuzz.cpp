@@ -27,7 +27,9 @@ std::shared_ptr<const tokenizer::Tokenizer> ByteTokenizer() {
   }
   const std::string json = fmt::format(
       R"({{"added_tokens":[{{"id":256,"content":"<|end|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}}],
-          "normalizer":{{"type":"NFC"}},"pre_tokenizer":{{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}},
+          "normalizer":{{"type":"NFC"}},"pre_tokenizer":{{"type":"Sequence","pretokenizers":[
+              {{"type":"Split","pattern":{{"Regex":"\\p{{L}}+|\\s+"}},"behavior":"Isolated","invert":false}},
+              {{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}}]}},
           "decoder":{{"type":"ByteLevel"}},"model":{{"type":"BPE","vocab":{{{}}},"merges":[]}}}})",
       vocabulary);
   auto tokenizer = tokenizer::Tokenizer::Parse(json, "");
