@@ -23,7 +23,7 @@ class LinearBench {
       : machine_(machine),
         pool_(pool),
         input_(input),
-        format_(input == ops::InputType::kInt8 ? ops::WeightFormat::kInt8 : ops::WeightFormat::kBf16),
+        format_(ops::IsInt8(input) ? ops::WeightFormat::kInt8 : ops::WeightFormat::kBf16),
         scales_(kMaxRows, 0.01f) {
     auto arena = device::Arena::Create("bench", size_t{512} << 20);
     CHECK(arena.has_value(), "{}", arena.error().message);
@@ -52,9 +52,7 @@ class LinearBench {
       next = (next + count) % matrices;
       return static_cast<double>(count) / seconds;
     };
-    const std::string type = input_ == ops::InputType::kInt8   ? "int8 x int8"
-                             : input_ == ops::InputType::kBf16 ? "bf16 x bf16"
-                                                               : "f32 x bf16";
+    const std::string type = ops::IsInt8(input_) ? "int8 x int8" : input_ == ops::InputType::kBf16 ? "bf16 x bf16" : "f32 x bf16";
     const bool by_bytes = rows < 16;
     bench::Compare(machine_, {fmt::format("linear {} M={} {}x{}", type, rows, shape.out, shape.in), by_bytes ? "GB/s" : "GFLOPS", goal},
                    roof, ours, (by_bytes ? static_cast<double>(bytes) : flops) / 1e9);
@@ -93,7 +91,7 @@ int main(int argc, char** argv) {
   // The goals of int8 and bf16 (performance notes, 7): of the read roof for few rows, of the larger of both times
   // between, of the peak for many.
   const auto goal_of = [](ops::InputType type, int32_t rows) {
-    const bool is_int8 = type == ops::InputType::kInt8;
+    const bool is_int8 = ops::IsInt8(type);
     switch (rows) {
       case 1: return is_int8 ? 0.90 : 0.92;
       case 2:
@@ -104,7 +102,7 @@ int main(int argc, char** argv) {
       default: return rows >= 256 ? is_int8 ? 0.85 : 0.90 : 0.70;
     }
   };
-  for (const ops::InputType type : {machine.kernels->product_input_type, ops::InputType::kInt8}) {
+  for (const ops::InputType type : {machine.kernels->product_input_type, machine.kernels->int8_input_type}) {
     LinearBench own(machine, pool.bytes(), type);
     for (const int32_t rows : {1, 2, 4, 7, 8, 16, 32, 64, 256, 1024}) own.Run({2048, 2048}, rows, goal_of(type, rows));
     for (const Shape& shape : {Shape{1024, 3584}, Shape{7168, 1024}, Shape{4096, 12288}}) {

@@ -248,8 +248,8 @@ inline double FlopRate(const Machine& machine, ops::InputType type) {
   const double seconds = SecondsOf(*machine.pool, [&] {
     machine.pool->Run([&](device::Worker& worker) {
       double& mine = flops[static_cast<size_t>(worker.id()) * 8];
-      if (type == ops::InputType::kInt8) {
-        mine = machine.isa == device::Isa::kAvx512Bf16 ? internal::OpsOfVnni(kRounds) : internal::OpsOfPairs(kRounds);
+      if (ops::IsInt8(type)) {
+        mine = type == ops::InputType::kInt8 ? internal::OpsOfVnni(kRounds) : internal::OpsOfPairs(kRounds);
       } else if (type == ops::InputType::kBf16) {
         mine = internal::FlopsOfBf16(kRounds);
       } else if (machine.isa >= device::Isa::kAvx512) {

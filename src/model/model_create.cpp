@@ -1,5 +1,6 @@
 // Building a Model: sizes, memory, tables. model.cpp holds what runs in a step.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -15,6 +16,10 @@ ops::KvType KvTypeOf(Precision precision) {
 // bf16 operands only when no matrix is f32: f32 panels (from f16 or f32 checkpoints) are multiplied by f32 inputs.
 ops::InputType InputTypeOf(Precision precision, bool has_f32, const ops::KernelTable& kernels) {
   return precision == Precision::kNative && !has_f32 ? kernels.product_input_type : ops::InputType::kF32;
+}
+
+std::optional<ops::InputType> Int8TypeOf(bool has_int8, const ops::KernelTable& kernels) {
+  return has_int8 ? std::optional(kernels.int8_input_type) : std::nullopt;
 }
 
 // Whether a matrix of a product has this format.
@@ -43,13 +48,14 @@ bool HasProduct(const ModelWeights& weights, ops::WeightFormat format) {
          std::ranges::any_of(weights.layers, [format](const LayerWeights& layer) { return HasProduct(layer, format); });
 }
 
-WorkspaceShape WorkspaceShapeOf(const ModelOptions& options, ops::InputType input_type, bool has_int8, int32_t num_workers) {
+WorkspaceShape WorkspaceShapeOf(const ModelOptions& options, ops::InputType input_type, std::optional<ops::InputType> int8_type,
+                                int32_t num_workers) {
   return {.input_type = input_type,
           .max_rows = options.max_rows,
           .max_logit_rows = options.max_logit_rows,
           .max_context = options.max_context,
           .num_workers = num_workers,
-          .has_int8 = has_int8};
+          .int8_type = int8_type};
 }
 
 Result<void> CheckOptions(const ModelOptions& options) {
@@ -75,7 +81,8 @@ ModelFootprint Model::Footprint(const ModelConfig& config, const ModelOptions& o
   const ops::InputType input_type = InputTypeOf(options.precision, config.dtype != "bfloat16", kernels);
   return {.page_bytes = CachePageBytes(config, KvTypeOf(options.precision), options.page_tokens),
           .slot_bytes = CacheSlotBytes(config),
-          .workspace_bytes = Workspace::BytesNeeded(config, WorkspaceShapeOf(options, input_type, options.has_int8, num_workers))};
+          .workspace_bytes =
+              Workspace::BytesNeeded(config, WorkspaceShapeOf(options, input_type, Int8TypeOf(options.has_int8, kernels), num_workers))};
 }
 
 Model::Model(ModelConfig config, ModelWeights weights, const ModelOptions& options, const ops::KernelTable& kernels,
@@ -109,7 +116,8 @@ Result<std::unique_ptr<Model>> Model::Create(ModelConfig config, ModelWeights we
   AVOCET_TRY(model->caches_, Caches::Create(model->config_, cache));
   const ops::InputType input_type = InputTypeOf(options.precision, HasProduct(model->weights_, ops::WeightFormat::kF32), kernels);
   const bool has_int8 = HasProduct(model->weights_, ops::WeightFormat::kInt8);
-  AVOCET_TRY(model->workspace_, Workspace::Create(model->config_, WorkspaceShapeOf(options, input_type, has_int8, pool.num_workers())));
+  AVOCET_TRY(model->workspace_,
+             Workspace::Create(model->config_, WorkspaceShapeOf(options, input_type, Int8TypeOf(has_int8, kernels), pool.num_workers())));
   return model;
 }
 

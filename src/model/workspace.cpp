@@ -57,9 +57,9 @@ template <typename Source>
 Operand LayOperand(const WorkspaceShape& shape, int64_t rows, int32_t cols, Source& from) {
   Operand operand;
   operand.plain = from.Input(shape.input_type, rows, cols, shape.num_workers);
-  if (!shape.has_int8) return operand;
+  if (!shape.int8_type) return operand;
   operand.f32 = shape.input_type == ops::InputType::kF32 ? operand.plain : from.Input(ops::InputType::kF32, rows, cols, shape.num_workers);
-  operand.int8 = from.Input(ops::InputType::kInt8, rows, cols, shape.num_workers);
+  operand.int8 = from.Input(*shape.int8_type, rows, cols, shape.num_workers);
   return operand;
 }
 
@@ -121,11 +121,11 @@ void Layout(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shap
                       ? ws.input
                       : from.Input(ops::InputType::kF32, shape.max_rows, config.hidden, shape.num_workers);
   ws.mixer_input = config.moe ? ws.gate_input : ws.input;
-  if (shape.has_int8) ws.int8_input = from.Input(ops::InputType::kInt8, shape.max_rows, config.hidden, shape.num_workers);
+  if (shape.int8_type) ws.int8_input = from.Input(*shape.int8_type, shape.max_rows, config.hidden, shape.num_workers);
   LayoutMixers(ws, config, shape, from);
   LayoutMlp(ws, config, shape, from);
   ws.final_input = from.Input(shape.input_type, shape.max_logit_rows, config.hidden, shape.num_workers);
-  if (shape.has_int8) ws.final_int8 = from.Input(ops::InputType::kInt8, shape.max_logit_rows, config.hidden, shape.num_workers);
+  if (shape.int8_type) ws.final_int8 = from.Input(*shape.int8_type, shape.max_logit_rows, config.hidden, shape.num_workers);
   ws.logits = from.template Matrix<float>(shape.max_logit_rows, config.vocab_rows);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct WorkspaceShape {
   int32_t max_logit_rows = 0;
   int32_t max_context = 0;
   int32_t num_workers = 0;
-  bool has_int8 = false;  // some matrices of the model are int8
+  std::optional<ops::InputType> int8_type = {};  // of int8 operands; without: no matrix of the model is int8
 };
 
 // Where one worker sorts the rows by expert: every worker does it for itself, which costs less than a barrier.

@@ -10,8 +10,13 @@
 
 namespace avocet::ops {
 
-// Of a product's left operand. kInt8: bytes q + 128, and a scale for every row beside them (product_input.h).
-enum class InputType : uint8_t { kF32, kBf16, kInt8 };
+// Of a product's left operand. int8 is stored as q + 128, with a scale for every row beside it (product_input.h): kInt8 as bytes, for
+// dot products of bytes; kInt8Pairs as int16, every four k in the order 0, 2, 1, 3, for families that multiply pairs of int16.
+enum class InputType : uint8_t { kF32, kBf16, kInt8, kInt8Pairs };
+
+constexpr bool IsInt8(InputType type) {
+  return type == InputType::kInt8 || type == InputType::kInt8Pairs;
+}
 enum class WeightFormat : uint8_t { kBf16, kF32, kInt8 };  // of packed panels (packed_weight.h)
 enum class KvType : uint8_t { kBf16, kF32 };               // of cached keys and values
 enum class Accumulate : uint8_t { kStore, kAdd };          // y = xW^T, or y += xW^T (the residual stream)
@@ -135,8 +140,8 @@ struct Int8Input {
   bool operator==(const Int8Input&) const = default;
 };
 
-// One row to int8: out[i] = q + 128, and the scale that its products are multiplied with: the row's own, or 1 where the input's is fixed
-// (it is part of the weight's then).
+// One row to int8 in the family's int8_input_type, and the scale that its products are multiplied with: the row's own, or 1 where the
+// input's is fixed (it is part of the weight's then).
 struct QuantizeArgs {
   const float* x = nullptr;
   int32_t size = 0;
@@ -150,6 +155,7 @@ struct KernelTable {
   const char* name = "";
   // What producers write and products read when the weights are bf16: bf16 where the instruction set multiplies bf16.
   InputType product_input_type = InputType::kF32;
+  InputType int8_input_type = InputType::kInt8;  // what `quantize` writes and int8 products read
 
   // By input and weight: (f32, bf16), (f32, f32), (bf16, bf16), (int8, int8). The third is nullptr where product_input_type is f32.
   void (*linear_f32_bf16)(const LinearArgs&) = nullptr;

@@ -35,10 +35,10 @@ LinearKernel ChooseSwiGlu(const KernelTable& kernels, InputType input, WeightFor
   return input == InputType::kF32 ? kernels.swiglu_f32_bf16 : kernels.swiglu_bf16_bf16;
 }
 
-void CheckProduct(const InputView& x, const PackedWeight& weight, LinearKernel kernel) {
+void CheckProduct([[maybe_unused]] const KernelTable& kernels, const InputView& x, const PackedWeight& weight, LinearKernel kernel) {
   DCHECK(x.cols == weight.in_features, "input has {} columns, the weight {}", x.cols, weight.in_features);
-  DCHECK(kernel != nullptr && (x.type == InputType::kInt8) == (weight.format == WeightFormat::kInt8) &&
-             (weight.format != WeightFormat::kF32 || x.type == InputType::kF32),
+  DCHECK(kernel != nullptr && (weight.format != WeightFormat::kInt8 || x.type == kernels.int8_input_type) &&
+             IsInt8(x.type) == (weight.format == WeightFormat::kInt8) && (weight.format != WeightFormat::kF32 || x.type == InputType::kF32),
          "no kernel for this input and weight type");
 }
 
@@ -106,7 +106,7 @@ void ShareExperts(const device::Worker& worker, const ExpertGroups& groups, int3
 void Linear(const device::Worker& worker, const KernelTable& kernels, const InputView& x, const PackedWeight& weight, MatView<float> y,
             Accumulate accumulate) {
   const LinearKernel kernel = ChooseLinear(kernels, x.type, weight.format);
-  CheckProduct(x, weight, kernel);
+  CheckProduct(kernels, x, weight, kernel);
   const PanelRange range = SharePanels(worker, weight.num_panels(), 1);
   if (range.begin >= range.end) return;
   LinearArgs args = ArgsFor(x, weight, range);
@@ -118,7 +118,7 @@ void Linear(const device::Worker& worker, const KernelTable& kernels, const Inpu
 void LinearSwiGlu(const device::Worker& worker, const KernelTable& kernels, const InputView& x, const PackedWeight& gate_up,
                   const MutableInputView& out) {
   const LinearKernel kernel = ChooseSwiGlu(kernels, x.type, gate_up.format);
-  CheckProduct(x, gate_up, kernel);
+  CheckProduct(kernels, x, gate_up, kernel);
   const PanelRange range = SharePanels(worker, gate_up.num_panels(), 2);
   if (range.begin >= range.end) return;
   LinearArgs args = ArgsFor(x, gate_up, range);
@@ -129,7 +129,7 @@ void LinearSwiGlu(const device::Worker& worker, const KernelTable& kernels, cons
 void GroupedLinearSwiGlu(const device::Worker& worker, const KernelTable& kernels, const InputView& x, const ExpertGroups& groups,
                          std::span<const PackedWeight> gate_up, const MutableInputView& out) {
   const LinearKernel kernel = ChooseSwiGlu(kernels, x.type, gate_up[0].format);
-  CheckProduct(x, gate_up[0], kernel);
+  CheckProduct(kernels, x, gate_up[0], kernel);
   ShareExperts(worker, groups, gate_up[0].num_panels(), 2, [&](int32_t expert, PanelRange range) {
     const auto e = static_cast<size_t>(expert);
     LinearArgs args = ArgsFor(x, gate_up[e], range);
@@ -144,7 +144,7 @@ void GroupedLinearSwiGlu(const device::Worker& worker, const KernelTable& kernel
 void GroupedLinear(const device::Worker& worker, const KernelTable& kernels, const InputView& x, const ExpertGroups& groups,
                    std::span<const PackedWeight> weights, MatView<float> y) {
   const LinearKernel kernel = ChooseLinear(kernels, x.type, weights[0].format);
-  CheckProduct(x, weights[0], kernel);
+  CheckProduct(kernels, x, weights[0], kernel);
   ShareExperts(worker, groups, weights[0].num_panels(), 1, [&](int32_t expert, PanelRange range) {
     const auto e = static_cast<size_t>(expert);
     const int32_t slots = groups.offsets[e + 1] - groups.offsets[e];

@@ -1,5 +1,8 @@
 #include "ops/product_input.h"
 
+#include <array>
+#include <cstring>
+
 #include "base/check.h"
 
 namespace avocet::ops {
@@ -23,12 +26,21 @@ size_t WholeLines(size_t floats) {
 
 }  // namespace
 
+int32_t Int8ValueAt(const InputView& view, int32_t row, int32_t col) {
+  const std::byte* x = view.row(row);
+  if (view.type == InputType::kInt8) return std::to_integer<int32_t>(x[col]) - 128;
+  constexpr std::array<int32_t, 4> kPlace = {0, 2, 1, 3};
+  int16_t value;
+  std::memcpy(&value, x + static_cast<size_t>(col / 4 * 4 + kPlace[static_cast<size_t>(col % 4)]) * 2, 2);
+  return value - 128;
+}
+
 size_t ProductInput::BytesNeeded(InputType type, int32_t max_rows, int32_t cols, int32_t num_workers) {
   const auto workers = static_cast<size_t>(num_workers);
   const size_t rows = static_cast<size_t>(max_rows) + workers * kReplicatedRowsMax;
-  const size_t floats = type != InputType::kInt8 ? 0
-                                                 : WholeLines(static_cast<size_t>(max_rows)) + workers * kScalesStride +
-                                                       workers * static_cast<size_t>(RowElements(type, cols));
+  const size_t floats = !IsInt8(type) ? 0
+                                      : WholeLines(static_cast<size_t>(max_rows)) + workers * kScalesStride +
+                                            workers * static_cast<size_t>(RowElements(type, cols));
   return rows * RowBytes(type, cols) + floats * sizeof(float);
 }
 
@@ -37,7 +49,7 @@ ProductInput::ProductInput(device::Arena& arena, InputType type, int32_t max_row
   shared_ = arena.Allocate(static_cast<size_t>(max_rows) * RowBytes(type, cols));
   const auto workers = static_cast<size_t>(num_workers);
   private_ = arena.Allocate(workers * kReplicatedRowsMax * RowBytes(type, cols));
-  if (type != InputType::kInt8) return;
+  if (!IsInt8(type)) return;
   shared_scales_ = arena.AllocateSpan<float>(WholeLines(static_cast<size_t>(max_rows))).data();
   private_scales_ = arena.AllocateSpan<float>(workers * kScalesStride).data();
   row_scratch_ = arena.AllocateSpan<float>(workers * static_cast<size_t>(ld_)).data();
@@ -51,7 +63,7 @@ MutableInputView ProductInput::Shared(int32_t rows) const {
 MutableInputView ProductInput::Private(const device::Worker& worker, int32_t rows) const {
   DCHECK(rows <= kReplicatedRowsMax, "{} private rows wanted, {} allocated", rows, kReplicatedRowsMax);
   const auto first = static_cast<size_t>(worker.id()) * kReplicatedRowsMax;
-  float* scales = type_ == InputType::kInt8 ? private_scales_ + static_cast<size_t>(worker.id()) * kScalesStride : nullptr;
+  float* scales = IsInt8(type_) ? private_scales_ + static_cast<size_t>(worker.id()) * kScalesStride : nullptr;
   return {type_, private_ + first * RowBytes(type_, cols_), rows, cols_, ld_, scales};
 }
 
@@ -66,7 +78,7 @@ InputView ProductInput::SharedView(int32_t rows) const {
 }
 
 std::span<float> ProductInput::RowScratch(const device::Worker& worker) const {
-  DCHECK(type_ == InputType::kInt8, "only int8 operands have a row of f32");
+  DCHECK(IsInt8(type_), "only int8 operands have a row of f32");
   return {row_scratch_ + static_cast<size_t>(worker.id()) * static_cast<size_t>(ld_), static_cast<size_t>(cols_)};
 }
 

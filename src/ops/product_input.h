@@ -19,7 +19,7 @@
 namespace avocet::ops {
 
 constexpr size_t InputBytes(InputType type) {
-  return type == InputType::kF32 ? 4 : type == InputType::kBf16 ? 2 : 1;
+  return type == InputType::kF32 ? 4 : type == InputType::kInt8 ? 1 : 2;
 }
 
 // Readable rows; `ld` elements between rows. Rows start 64-byte aligned; elements past `cols` up to an even count are zero (int8: up to a
@@ -48,6 +48,9 @@ struct MutableInputView {
 
   std::byte* row(int32_t r) const { return data + static_cast<size_t>(r) * static_cast<size_t>(ld) * InputBytes(type); }
 };
+
+// The rounded value q of an int8 operand, whichever way it is stored.
+int32_t Int8ValueAt(const InputView& view, int32_t row, int32_t col);
 
 class ProductInput {
  public:

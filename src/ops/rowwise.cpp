@@ -32,7 +32,7 @@ void QuantizeRow(const KernelTable& kernels, std::span<const float> x, Int8Input
 template <typename RowOf>
 void NormRows(device::Worker& worker, const KernelTable& kernels, int32_t rows, const RowOf& row_of, std::span<const float> weight,
               float eps, const ProductInput& out, Int8Input input) {
-  const bool is_int8 = out.type() == InputType::kInt8;
+  const bool is_int8 = IsInt8(out.type());
   const std::span<float> scratch = is_int8 ? out.RowScratch(worker) : std::span<float>();
   MakeRows(worker, rows, out, [&](const MutableInputView& to, int32_t r) {
     kernels.norm({.x = row_of(r),
@@ -97,7 +97,7 @@ void RmsNormRows(device::Worker& worker, const KernelTable& kernels, MatView<con
 }
 
 void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const InputView& x, Int8Input input, const ProductInput& out) {
-  DCHECK(x.type == InputType::kF32 && out.type() == InputType::kInt8, "only f32 rows are rounded to int8");
+  DCHECK(x.type == InputType::kF32 && out.type() == kernels.int8_input_type, "only f32 rows are rounded to int8");
   MakeRows(worker, x.rows, out, [&](const MutableInputView& to, int32_t r) {
     QuantizeRow(kernels, {reinterpret_cast<const float*>(x.row(r)), static_cast<size_t>(x.cols)}, input, to, r);
   });

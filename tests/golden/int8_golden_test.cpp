@@ -74,7 +74,7 @@ Product Multiply(device::WorkerPool& pool, const ops::KernelTable& kernels, cons
   const auto cols = static_cast<int32_t>(x.cols());
   const std::vector<float> values = As<float>(x);
   auto arena = device::Arena::Create("test", size_t{4} << 20).value();
-  const ops::ProductInput input(arena, ops::InputType::kInt8, rows, cols, pool.num_workers());
+  const ops::ProductInput input(arena, kernels.int8_input_type, rows, cols, pool.num_workers());
   Product product;
   product.y.resize(static_cast<size_t>(rows) * static_cast<size_t>(panels.weight.out_features));
   const MatView<float> y(product.y.data(), rows, panels.weight.out_features);
@@ -86,7 +86,7 @@ Product Multiply(device::WorkerPool& pool, const ops::KernelTable& kernels, cons
     if (worker.id() != 0) return;
     for (int32_t r = 0; r < rows; ++r) {
       product.scales.push_back(q.scales[r]);
-      for (int32_t c = 0; c < cols; ++c) product.q.push_back(std::to_integer<int32_t>(q.row(r)[c]) - 128);
+      for (int32_t c = 0; c < cols; ++c) product.q.push_back(ops::Int8ValueAt(q, r, c));
     }
   });
   return product;

@@ -17,6 +17,7 @@ constexpr size_t kPieceBytes = 16 * 1024;  // of one panel: a group of four take
 constexpr int kValueRows = 4;
 constexpr int kValueCols = 1;
 constexpr int kValuePairs = 0;
+constexpr InputType kInt8Input = InputType::kInt8Pairs;
 constexpr int kDeltaSlices = 1;
 
 #include "ops/isa/vec_avx2.h"
@@ -38,6 +39,7 @@ const KernelTable kAvx2Kernels = {
     .isa = device::Isa::kAvx2,
     .name = "avx2",
     .product_input_type = InputType::kF32,
+    .int8_input_type = avx2::kInt8Input,
     .linear_f32_bf16 = avx2::Product<avx2::F32Bf16, avx2::StoreSums>,
     .linear_f32_f32 = avx2::Product<avx2::F32F32, avx2::StoreSums>,
     .linear_int8_int8 = avx2::Product<avx2::Int8ByPairs, avx2::StoreInt8Sums>,

@@ -18,6 +18,7 @@ constexpr size_t kPieceBytes = 64 * 1024;  // of one panel: a group of four take
 constexpr int kValueRows = 4;
 constexpr int kValueCols = 4;
 constexpr int kValuePairs = 2;
+constexpr InputType kInt8Input = InputType::kInt8Pairs;
 constexpr int kDeltaSlices = 2;
 
 #include "ops/isa/vec_avx512.h"
@@ -39,6 +40,7 @@ const KernelTable kAvx512Kernels = {
     .isa = device::Isa::kAvx512,
     .name = "avx512",
     .product_input_type = InputType::kF32,
+    .int8_input_type = avx512::kInt8Input,
     .linear_f32_bf16 = avx512::Product<avx512::F32Bf16, avx512::StoreSums>,
     .linear_f32_f32 = avx512::Product<avx512::F32F32, avx512::StoreSums>,
     .linear_int8_int8 = avx512::Product<avx512::Int8ByPairs, avx512::StoreInt8Sums>,

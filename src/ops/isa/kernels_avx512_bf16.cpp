@@ -18,6 +18,7 @@ constexpr size_t kPieceBytes = 64 * 1024;  // of one panel: a group of four take
 constexpr int kValueRows = 4;
 constexpr int kValueCols = 4;
 constexpr int kValuePairs = 2;
+constexpr InputType kInt8Input = InputType::kInt8;
 constexpr int kDeltaSlices = 2;
 
 #include "ops/isa/vec_avx512.h"
@@ -82,6 +83,7 @@ const KernelTable kAvx512Bf16Kernels = {
     .isa = device::Isa::kAvx512Bf16,
     .name = "avx512_bf16",
     .product_input_type = InputType::kBf16,
+    .int8_input_type = avx512_bf16::kInt8Input,
     .linear_f32_bf16 = avx512_bf16::Product<avx512_bf16::F32Bf16, avx512_bf16::StoreSums>,
     .linear_f32_f32 = avx512_bf16::Product<avx512_bf16::F32F32, avx512_bf16::StoreSums>,
     .linear_bf16_bf16 = avx512_bf16::Product<avx512_bf16::Bf16Bf16, avx512_bf16::StoreSums>,

@@ -46,6 +46,15 @@ static float MaxAbs(const float* x, int32_t size) {
   return ReduceMax(Max(Max(max[0], max[1]), Max(max[2], max[3])));
 }
 
+// kInt8Pairs fills up whole vectors: rows are padded to cache lines.
+static inline void StoreInt8(std::byte* row, int32_t i, V16 biased, int32_t n) {
+  if constexpr (kInt8Input == InputType::kInt8) {
+    StoreBytesN(row + i, biased, n);
+  } else {
+    StorePairs(row + static_cast<size_t>(i) * 2, biased);
+  }
+}
+
 // Division, not a multiplication with the reciprocal: the formats define the rounded quotient.
 static void Quantize(const QuantizeArgs& a) {
   const float largest = a.input.is_dynamic() ? MaxAbs(a.x, a.size) : 0.0f;
@@ -57,7 +66,7 @@ static void Quantize(const QuantizeArgs& a) {
   for (int32_t i = 0; i < a.size; i += 16) {
     const int32_t n = a.size - i;
     const V16 q = Round(Add(Div(LoadN(a.x + i, n), divisor), offset));
-    StoreBytesN(a.out + i, Sub(Min(Max(q, lowest), highest), lowest), n);
+    StoreInt8(a.out, i, Sub(Min(Max(q, lowest), highest), lowest), n);
   }
   *a.row_scale = a.input.is_dynamic() ? scale : 1.0f;
 }

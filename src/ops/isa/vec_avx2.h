@@ -115,8 +115,8 @@ static inline V16 OddBf16(Bits16 w) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
   return {_mm256_castsi256_ps(_mm256_and_si256(w.lo, high)), _mm256_castsi256_ps(_mm256_and_si256(w.hi, high))};
 }
-static inline Bits16 SetBits1(uint32_t word) {
-  const __m256i all = _mm256_set1_epi32(static_cast<int>(word));
+static inline Bits16 SetBits1(int32_t word) {
+  const __m256i all = _mm256_set1_epi32(word);
   return {all, all};
 }
 // Bytes 0 and 2 of every word, or 1 and 3, as int16.
@@ -149,6 +149,12 @@ static inline void StoreBytesN(std::byte* p, V16 a, int32_t n) {
   } else {
     __builtin_memcpy(p, &bytes, static_cast<size_t>(n));
   }
+}
+// whole numbers as int16, every four in the order 0, 2, 1, 3
+static inline void StorePairs(std::byte* p, V16 a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)), 0xd8);
+  const __m256i swapped = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), swapped);
 }
 static inline __m256 WidenBf16(const std::byte* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));

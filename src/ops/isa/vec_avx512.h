@@ -101,8 +101,8 @@ static inline V16 EvenBf16(Bits16 w) {
 static inline V16 OddBf16(Bits16 w) {
   return {_mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
-static inline Bits16 SetBits1(uint32_t word) {
-  return _mm512_set1_epi32(static_cast<int>(word));
+static inline Bits16 SetBits1(int32_t word) {
+  return _mm512_set1_epi32(word);
 }
 // Bytes 0 and 2 of every word, or 1 and 3, as int16.
 static inline Bits16 EvenBytes(Bits16 w) {
@@ -122,6 +122,12 @@ static inline V16 IntToF32(V16 sums, const int32_t* bias) {
 // whole numbers from 0 to 255 as bytes
 static inline void StoreBytesN(std::byte* p, V16 a, int32_t n) {
   _mm512_mask_cvtusepi32_storeu_epi8(p, FirstN(n), _mm512_cvtps_epi32(a.v));
+}
+// whole numbers as int16, every four in the order 0, 2, 1, 3
+static inline void StorePairs(std::byte* p, V16 a) {
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v));
+  const __m256i swapped = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), swapped);
 }
 // sixteen bf16 in a row
 static inline V16 LoadBf16(const std::byte* p) {
