@@ -9,8 +9,7 @@ namespace {
 constexpr double kInt32Max = 2147483647;
 constexpr std::string_view kNoPython = "Python code cannot be loaded";
 constexpr std::string_view kNoTls = "TLS is not offered yet; put a proxy in front, or listen on --uds";
-constexpr std::string_view kNoTools = "tool calls are not parsed yet: they arrive as text in the content";
-constexpr std::string_view kNoReasoning = "reasoning is not split off yet: it arrives in the content, end tag included";
+constexpr std::string_view kOtherFamily = "other model families write it";
 constexpr std::string_view kNoPictures = "pictures are not offered yet";
 
 constexpr auto kHttp = std::to_array<FlagSpec>({
@@ -203,28 +202,31 @@ constexpr auto kApi = std::to_array<FlagSpec>({
      .kind = FlagKind::kBool,
      .default_text = "false",
      .target = &Options::enable_auto_tool_choice,
-     .effect = FlagEffect::kNone,
-     .reason = kNoTools,
      .help = "Let the model decide about tool calls; needs --tool-call-parser."},
     {.name = "tool-call-parser",
      .choices = "qwen3_coder|qwen3_xml|hermes|qwen3|pythonic|llama3_json|mistral|deepseek_v3|openai|xlam",
      .offered = "qwen3_coder|qwen3_xml|hermes|qwen3",
      .target = &Options::tool_call_parser,
-     .effect = FlagEffect::kNone,
-     .reason = kNoTools,
-     .help = "Format of tool calls in the answer."},
+     .reason = kOtherFamily,
+     .help =
+         "Format of tool calls in the answer: qwen3_coder and qwen3_xml are this family's tags, hermes is JSON in tags. Without it calls "
+         "stay text."},
     {.name = "reasoning-parser",
      .choices = "qwen3|deepseek_r1|deepseek_v3|granite|hunyuan_a13b|mistral|step3|glm45|gptoss|seed_oss",
      .offered = "qwen3|deepseek_r1",
      .target = &Options::reasoning_parser,
-     .effect = FlagEffect::kNone,
-     .reason = kNoReasoning,
-     .help = "Format of the reasoning in the answer."},
+     .reason = kOtherFamily,
+     .help = "Split the thoughts off the content, into `reasoning`. Without it they stay in the content, end tag included."},
+    {.name = "enable-reasoning-content",
+     .kind = FlagKind::kBool,
+     .default_text = "false",
+     .target = &Options::enable_reasoning_content,
+     .help = "Send the thoughts under their former name reasoning_content too, for clients that look there."},
     {.name = "enable-reasoning",
      .kind = FlagKind::kBool,
      .default_text = "false",
      .effect = FlagEffect::kNone,
-     .reason = kNoReasoning,
+     .reason = "--reasoning-parser alone splits reasoning off",
      .help = "Split reasoning off (older versions)."},
     {.name = "tool-parser-plugin", .effect = FlagEffect::kRefused, .reason = kNoPython, .help = "Parser as Python code."},
     {.name = "reasoning-parser-plugin", .effect = FlagEffect::kRefused, .reason = kNoPython, .help = "Parser as Python code."},
@@ -235,8 +237,7 @@ constexpr auto kApi = std::to_array<FlagSpec>({
     {.name = "exclude-tools-when-tool-choice-none",
      .kind = FlagKind::kBool,
      .default_text = "false",
-     .effect = FlagEffect::kNone,
-     .reason = "tools with tool_choice none are shown to the template",
+     .target = &Options::exclude_tools_when_tool_choice_none,
      .help = "Hide tools when tool_choice is none."},
     {.name = "enable-tokenizer-info-endpoint",
      .kind = FlagKind::kBool,

@@ -78,6 +78,8 @@ struct Options {
   bool enable_auto_tool_choice = false;
   std::string tool_call_parser;
   std::string reasoning_parser;
+  bool enable_reasoning_content = false;
+  bool exclude_tools_when_tool_choice_none = false;
 
   // Logs.
   bool disable_log_stats = false;

@@ -117,6 +117,14 @@ void FillApi(const Options& options, server::ServerOptions* out) {
                                              : server::ContentFormat::kAuto;
   out->trust_request_chat_template = options.trust_request_chat_template;
   out->response_role = options.response_role;
+  if (!options.reasoning_parser.empty()) out->reasoning_format = server::ReasoningFormat::kThinkTags;
+  const std::string& parser = options.tool_call_parser;
+  out->tool_format = parser.empty()                            ? server::ToolFormat::kNone
+                     : parser == "hermes" || parser == "qwen3" ? server::ToolFormat::kJsonTags
+                                                               : server::ToolFormat::kFunctionTags;
+  out->enable_auto_tool_choice = options.enable_auto_tool_choice;
+  out->exclude_tools_when_none = options.exclude_tools_when_tool_choice_none;
+  out->sends_reasoning_content = options.enable_reasoning_content;
   out->max_logprobs = options.max_logprobs;
   out->return_tokens_as_token_ids = options.return_tokens_as_token_ids;
   out->enable_prompt_tokens_details = options.enable_prompt_tokens_details;

@@ -27,6 +27,9 @@ Json Answer::UsageJson(const Usage& usage) const {
   json["completion_tokens"] = usage.completion_tokens;
   json["prompt_tokens_details"] = nullptr;
   if (head_.details == UsageDetails::kShow) json["prompt_tokens_details"] = Json::object({{"cached_tokens", usage.cached_tokens}});
+  if (usage.reasoning_tokens.has_value()) {
+    json["completion_tokens_details"] = Json::object({{"reasoning_tokens", *usage.reasoning_tokens}});
+  }
   return json;
 }
 
@@ -39,7 +42,8 @@ std::string ErrorEvent(const ApiError& error) {
 }
 
 Json FinishJson(const std::optional<Finish>& finish) {
-  return finish.has_value() ? Json(FinishName(finish->reason)) : Json(nullptr);
+  if (!finish.has_value()) return nullptr;
+  return finish->is_tool_calls ? Json("tool_calls") : Json(FinishName(finish->reason));
 }
 
 Json StopReasonJson(const std::optional<Finish>& finish) {

@@ -21,9 +21,12 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  std::optional<int64_t> reasoning_tokens;  // with a reasoning parser
 };
 
 enum class UsageDetails : uint8_t { kOmit, kShow };  // --enable-prompt-tokens-details
+
+enum class ReasoningNames : uint8_t { kNew, kBoth };  // `reasoning`, and its former name `reasoning_content`
 
 struct AnswerHead {
   std::string id;
@@ -38,6 +41,7 @@ struct ChoiceNews {
   const PreparedPrompt* prompt = nullptr;
   std::vector<std::optional<engine::TokenLogprobs>> prompt_logprobs;
   ChoiceDelta delta;  // streamed: what is new; whole: all of it
+  OutputPiece piece;  // of a chat answer: the text of the delta, split
 };
 
 class Answer {
@@ -68,7 +72,8 @@ class Answer {
 };
 
 // request: borrowed; it outlives the answer.
-std::unique_ptr<Answer> MakeChatAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer);
+std::unique_ptr<Answer> MakeChatAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer,
+                                       ReasoningNames names);
 std::unique_ptr<Answer> MakeCompletionAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer);
 
 // The last event of a stream, and the event that reports an error in one.

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
 #include <utility>
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <openssl/sha.h>
 
-#include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "server/random_id.h"
 
 namespace avocet::server {
 
@@ -20,14 +18,6 @@ namespace {
 
 constexpr std::string_view kJsonType = "application/json";
 constexpr std::string_view kModelPrefix = "/v1/models/";
-
-std::string RandomHex() {
-  std::array<unsigned char, 16> bytes{};
-  CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, "the system's random source failed");
-  std::string hex;
-  for (const unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
 
 std::array<unsigned char, 32> Hash(std::string_view text) {
   std::array<unsigned char, 32> digest{};

@@ -156,6 +156,22 @@ void ReadReasoningEffort(FieldReader& reader, Json& kwargs) {
   if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = *effort;
 }
 
+ApiResult<std::string> ReadToolName(FieldReader& reader, const Json& choice, const ChatInput& input) {
+  const bool is_named = choice.is_object() && choice.contains("function") && choice["function"].is_object() &&
+                        choice["function"].contains("name") && choice["function"]["name"].is_string();
+  if (!is_named) {
+    reader.Expected("tool_choice", "none, auto, required or {\"type\":\"function\",\"function\":{\"name\":...}}", choice);
+    return std::string();
+  }
+  const Json& name = choice["function"]["name"];
+  const bool is_known = std::ranges::any_of(input.tools, [&](const Json& tool) {
+    return tool.is_object() && tool.contains("function") && tool["function"].is_object() && tool["function"].contains("name") &&
+           tool["function"]["name"] == name;
+  });
+  if (!is_known) reader.NotAllowed("tool_choice", fmt::format("the tool {} is not in tools", Preview(name)));
+  return name.get<std::string>();
+}
+
 }  // namespace
 
 ApiResult<ChatInput> ReadChatInput(FieldReader& reader, const ServerOptions& options) {
@@ -180,36 +196,31 @@ ApiResult<ChatInput> ReadChatInput(FieldReader& reader, const ServerOptions& opt
   return input;
 }
 
-ApiResult<void> CheckToolChoice(FieldReader& reader, const ChatInput& input) {
+ApiResult<ToolChoice> ReadToolChoice(FieldReader& reader, const ChatInput& input, const ServerOptions& options) {
   const bool has_tools = input.tools.is_array();
   const Json* choice = reader.Find("tool_choice");
-  if (choice != nullptr && *choice == "none") return {};
+  if (choice != nullptr && *choice == "none") return ToolChoice{};
   if (choice != nullptr && !has_tools) {
     reader.NotAllowed("tool_choice", "tool_choice needs tools");
-    return {};
+    return ToolChoice{};
   }
-  if (!has_tools) return {};
+  if (!has_tools) return ToolChoice{};
   if (choice == nullptr || *choice == "auto") {
-    reader.NotAllowed("tool_choice", "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set");
-    return {};
+    if (!options.enable_auto_tool_choice || options.tool_format == ToolFormat::kNone) {
+      reader.NotAllowed("tool_choice", "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set");
+    }
+    return ToolChoice{ToolChoiceKind::kAuto, {}};
   }
-  if (*choice == "required") return Refuse(501, "tool_choice", "tool_choice required is not offered yet");
-  const bool is_named = choice->is_object() && choice->contains("function") && (*choice)["function"].is_object() &&
-                        (*choice)["function"].contains("name") && (*choice)["function"]["name"].is_string();
-  if (!is_named) {
-    reader.Expected("tool_choice", "none, auto, required or {\"type\":\"function\",\"function\":{\"name\":...}}", *choice);
-    return {};
+  ToolChoice wanted{ToolChoiceKind::kRequired, {}};
+  if (*choice != "required") {
+    AVOCET_TRY(wanted.name, ReadToolName(reader, *choice, input));
+    wanted.kind = ToolChoiceKind::kNamed;
   }
-  const Json& name = (*choice)["function"]["name"];
-  const bool is_known = std::ranges::any_of(input.tools, [&](const Json& tool) {
-    return tool.is_object() && tool.contains("function") && tool["function"].is_object() && tool["function"].contains("name") &&
-           tool["function"]["name"] == name;
-  });
-  if (!is_known) {
-    reader.NotAllowed("tool_choice", fmt::format("the tool {} is not in tools", Preview(name)));
-    return {};
+  if (options.tool_format == ToolFormat::kNone) {
+    reader.NotAllowed("tool_choice", fmt::format("tool_choice {} requires --tool-call-parser to be set", Preview(*choice)));
+    return wanted;
   }
-  return Refuse(501, "tool_choice", "a chosen tool is not offered yet");
+  return Refuse(501, "tool_choice", "tool_choice {} is not offered yet", Preview(*choice));
 }
 
 }  // namespace avocet::server

@@ -9,6 +9,6 @@ namespace avocet::server {
 ApiResult<ChatInput> ReadChatInput(FieldReader& reader, const ServerOptions& options);
 
 // The tool rules of serving.md 2.5.
-ApiResult<void> CheckToolChoice(FieldReader& reader, const ChatInput& input);
+ApiResult<ToolChoice> ReadToolChoice(FieldReader& reader, const ChatInput& input, const ServerOptions& options);
 
 }  // namespace avocet::server

@@ -33,7 +33,7 @@ bool CompletionStream::PushText(const std::string& text, ChoiceDelta& delta) {
     return false;
   }
   if (!matcher_.Push(text, delta.text)) return false;
-  delta.finish = Finish{engine::FinishReason::kStop, std::string(matcher_.found())};
+  delta.finish = Finish{.reason = engine::FinishReason::kStop, .stop_reason = std::string(matcher_.found())};
   is_finished_ = true;
   return true;
 }
@@ -55,7 +55,7 @@ ChoiceDelta CompletionStream::Push(engine::RequestEvent& event) {
   if (decoder_.has_value() && PushText(decoder_->Flush(), delta)) return delta;
   matcher_.Flush(delta.text);
   is_finished_ = true;
-  delta.finish = Finish{*event.finish, {}};
+  delta.finish = Finish{.reason = *event.finish, .stop_reason = {}};
   if (event.stop_token.has_value()) delta.finish->stop_reason = *event.stop_token;
   return delta;
 }

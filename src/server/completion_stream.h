@@ -19,6 +19,7 @@ namespace avocet::server {
 struct Finish {
   engine::FinishReason reason = engine::FinishReason::kStop;
   std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or stop id that matched
+  bool is_tool_calls = false;                                      // a kStop after which the client is to call tools
 };
 
 // "stop", "length", "abort", "error"

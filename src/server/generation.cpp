@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "server/random_id.h"
 
 namespace avocet::server {
 
@@ -45,12 +46,17 @@ Generation::Generation(ActiveRequests& owner, uint64_t serial, std::unique_ptr<P
                   .created = static_cast<int64_t>(std::time(nullptr)),
                   .model = options.served_model_names.front(),
                   .details = options.enable_prompt_tokens_details ? UsageDetails::kShow : UsageDetails::kOmit};
-  answer_ = is_chat ? MakeChatAnswer(std::move(head), *request_, parts_.tokenizer.get())
+  answer_ = is_chat ? MakeChatAnswer(std::move(head), *request_, parts_.tokenizer.get(),
+                                     options.sends_reasoning_content ? ReasoningNames::kBoth : ReasoningNames::kNew)
                     : MakeCompletionAnswer(std::move(head), *request_, parts_.tokenizer.get());
+  if (request_->output.reasoning != ReasoningFormat::kNone && parts_.tokenizer != nullptr) {
+    think_end_ = parts_.tokenizer->FindAdded("</think>");
+  }
   for (size_t i = 0; i < request_->num_sequences(); ++i) {
     auto choice = std::make_unique<Choice>(parts_.tokenizer, request_->text_rules);
     choice->news.index = static_cast<int32_t>(i);
     choice->news.prompt = &PromptOf(i);
+    if (is_chat) choice->parser.emplace(request_->output);
     choices_.push_back(std::move(choice));
   }
 }
@@ -133,9 +139,10 @@ bool Generation::OnEvent(size_t index, engine::RequestEvent& event, engine::Cloc
   if (request_->has_no_output) {
     delta.text.clear();
     delta.tokens.clear();
-    if (delta.finish.has_value()) delta.finish = Finish{engine::FinishReason::kLength, {}};
+    if (delta.finish.has_value()) delta.finish = Finish{.reason = engine::FinishReason::kLength, .stop_reason = {}};
   }
   if (parts_.options->log_requests && parts_.options->log_outputs) logged_output_ += delta.text;
+  if (choice.parser.has_value()) choice.news.piece.Append(SplitText(choice, delta));
   const bool is_finished = delta.finish.has_value();
   if (is_finished) ObserveEnd(choice, delta.finish->reason, event.times, now);
   choice.news.delta.Append(std::move(delta));
@@ -144,6 +151,31 @@ bool Generation::OnEvent(size_t index, engine::RequestEvent& event, engine::Cloc
   if (num_finished_ < choices_.size()) return false;
   Complete();
   return true;
+}
+
+// The thoughts end at their token; where a call ends them instead, or the vocabulary has no such token, the text tells, one event late.
+void Generation::CountReasoning(Choice& choice, std::span<const engine::OutputToken> tokens) const {
+  if (!choice.parser->in_reasoning()) return;
+  for (const engine::OutputToken& token : tokens) {
+    if (token.id == think_end_) return;
+    ++choice.reasoning_tokens;
+  }
+}
+
+OutputPiece Generation::SplitText(Choice& choice, ChoiceDelta& delta) const {
+  CountReasoning(choice, delta.tokens);
+  OutputPiece piece = choice.parser->Push(delta.text);
+  if (delta.finish.has_value()) piece.Append(choice.parser->Finish());
+  if (!request_->shows_reasoning) piece.reasoning.clear();
+  if (request_->keeps_one_call) std::erase_if(piece.tool_calls, [](const ToolCallPiece& call) { return call.index > 0; });
+  const bool has_short_ids = parts_.options->tool_format == ToolFormat::kFunctionTags;
+  for (ToolCallPiece& call : piece.tool_calls) {
+    if (!call.name.empty()) call.id = has_short_ids ? "call_" + RandomHex().substr(0, 24) : "chatcmpl-tool-" + RandomHex();
+  }
+  if (delta.finish.has_value() && delta.finish->reason == engine::FinishReason::kStop) {
+    delta.finish->is_tool_calls = choice.parser->num_tool_calls() > 0 && request_->tool_choice.kind != ToolChoiceKind::kNamed;
+  }
+  return piece;
 }
 
 void Generation::SendNews(Choice& choice) {
@@ -157,6 +189,7 @@ void Generation::SendNews(Choice& choice) {
   const Usage usage = CurrentUsage();
   answer_->AppendEvents(choice.news, request_->fields.continuous_usage ? &usage : nullptr, events);
   choice.news.delta = {};
+  choice.news.piece = {};
   choice.news.prompt_logprobs.clear();
   exchange_->Write(std::move(events));
 }
@@ -169,6 +202,9 @@ Usage Generation::CurrentUsage() const {
       usage.cached_tokens += choices_[i]->cached_tokens;
     }
     if (!request_->has_no_output) usage.completion_tokens += choices_[i]->stream.num_tokens();
+    if (request_->output.reasoning != ReasoningFormat::kNone) {
+      usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + choices_[i]->reasoning_tokens;
+    }
   }
   return usage;
 }

@@ -35,6 +35,8 @@ class Generation {
     engine::RequestId id = 0;
     bool is_live = false;  // submitted, and the engine has not ended it
     CompletionStream stream;
+    std::optional<OutputParser> parser;  // of a chat answer
+    int64_t reasoning_tokens = 0;
     ChoiceNews news;  // streamed: not sent yet; whole: everything so far
     engine::Clock::time_point last_output;
     bool has_first_output = false;
@@ -47,6 +49,9 @@ class Generation {
   void ObserveEnd(const Choice& choice, engine::FinishReason reason, const engine::RequestTimes& times,
                   engine::Clock::time_point now) const;
   void EndSequence(Choice& choice);  // forgets its id
+  // Splits the text of a chat answer, and settles why it ended.
+  OutputPiece SplitText(Choice& choice, ChoiceDelta& delta) const;
+  void CountReasoning(Choice& choice, std::span<const engine::OutputToken> tokens) const;
   void SendNews(Choice& choice);
   void Complete();
   void Fail(const ApiError& error);
@@ -64,6 +69,7 @@ class Generation {
   std::shared_ptr<HttpExchange> exchange_;
   std::unique_ptr<Answer> answer_;
   std::vector<std::unique_ptr<Choice>> choices_;
+  std::optional<int32_t> think_end_;  // the token that ends the thoughts
   size_t num_finished_ = 0;
   bool has_begun_stream_ = false;
   std::string logged_output_;  // with --enable-log-outputs

@@ -139,7 +139,9 @@ ApiResult<ChatRequest> ReadChatRequest(const Json& body, const ServerOptions& op
   AVOCET_TRY_VOID(CheckModelName(request.model, options));
   AVOCET_TRY(request.sampling, ReadSamplingFields(reader, options));
   AVOCET_TRY(request.input, ReadChatInput(reader, options));
-  AVOCET_TRY_VOID(CheckToolChoice(reader, request.input));
+  AVOCET_TRY(request.tool_choice, ReadToolChoice(reader, request.input, options));
+  request.parallel_tool_calls = reader.Bool("parallel_tool_calls").value_or(true);
+  request.include_reasoning = reader.Bool("include_reasoning").value_or(true);
   request.has_echo = reader.Bool("echo").value_or(false);
   request.logprobs = ReadChatLogprobs(reader, options);
   ReadMaxTokens(reader, {"max_completion_tokens", "max_tokens"}, options, request.sampling);

@@ -36,10 +36,19 @@ struct ChatInput {
   std::optional<std::string> chat_template;  // the request's own, only if trusted
 };
 
+enum class ToolChoiceKind : uint8_t { kNone, kAuto, kRequired, kNamed };
+struct ToolChoice {
+  ToolChoiceKind kind = ToolChoiceKind::kNone;
+  std::string name;  // of the function, with kNamed
+};
+
 struct ChatRequest {
   std::string model;
   SamplingFields sampling;
   ChatInput input;
+  ToolChoice tool_choice;
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;
   std::optional<int32_t> logprobs;  // alternatives per token
   bool has_echo = false;
 };

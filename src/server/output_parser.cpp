@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "server/json_input.h"
 #include "server/parameter_value.h"
 
 namespace avocet::server {
@@ -44,6 +45,18 @@ std::string_view SkipSpaceAt(std::string_view text, size_t from) {
 
 }  // namespace
 
+void OutputPiece::Append(OutputPiece&& later) {
+  reasoning += later.reasoning;
+  content += later.content;
+  for (ToolCallPiece& call : later.tool_calls) {
+    if (!tool_calls.empty() && tool_calls.back().index == call.index) {
+      tool_calls.back().arguments += call.arguments;
+    } else {
+      tool_calls.push_back(std::move(call));
+    }
+  }
+}
+
 OutputParser::OutputParser(OutputParserOptions options) : options_(std::move(options)) {
   if (options_.reasoning != ReasoningFormat::kNone && options_.starts_in_reasoning) state_ = State::kReasoning;
 }
@@ -76,6 +89,7 @@ bool OutputParser::Step(Input input, OutputPiece& out) {
     case State::kParameterName: return StepParameterName(input, out);
     case State::kValue: return StepValue(input, out);
     case State::kAfterFunction: return StepAfterFunction(input);
+    case State::kJsonCall: return StepJsonCall(input, out);
   }
   return false;
 }
@@ -91,8 +105,8 @@ bool OutputParser::StepReasoning(Input input, OutputPiece& out) {
   size_t call = options_.tools == ToolFormat::kNone ? std::string::npos : held_.find(kCallOpen);
   while (call != std::string::npos && call < close) {
     const std::string_view after = SkipSpaceAt(held_, call + kCallOpen.size());
-    if (after.starts_with(kFunctionOpen)) break;
-    if (input == Input::kMore && IsProperPrefix(after, kFunctionOpen)) {
+    if (after.starts_with(CallMarker())) break;
+    if (input == Input::kMore && IsProperPrefix(after, CallMarker())) {
       out.reasoning.append(held_, 0, call);
       held_.erase(0, call);
       return false;
@@ -117,9 +131,19 @@ bool OutputParser::StepContent(Input input, OutputPiece& out) {
     out.content += std::exchange(held_, {});
     return false;
   }
+  if (!has_begun_ && options_.reasoning != ReasoningFormat::kNone) {  // the model opens the thoughts itself
+    const std::string_view start = SkipSpaceAt(held_, 0);
+    if (input == Input::kMore && IsProperPrefix(start, kThinkOpen)) return false;
+    has_begun_ = true;
+    if (start.starts_with(kThinkOpen)) {
+      held_.erase(0, held_.size() - start.size());
+      state_ = State::kReasoning;
+      return true;
+    }
+  }
   const bool has_tools = options_.tools != ToolFormat::kNone;
   const size_t call = has_tools ? held_.find(kCallOpen) : std::string::npos;
-  const size_t function = has_tools ? held_.find(kFunctionOpen) : std::string::npos;
+  const size_t function = options_.tools == ToolFormat::kFunctionTags ? held_.find(kFunctionOpen) : std::string::npos;
   const size_t think = options_.reasoning == ReasoningFormat::kNone ? std::string::npos : held_.find(kThinkClose);
   const size_t marker = std::min({call, function, think});
   if (marker == std::string::npos) {
@@ -141,14 +165,23 @@ bool OutputParser::StepContent(Input input, OutputPiece& out) {
 
 bool OutputParser::StepAfterOpener(Input input, OutputPiece& out) {
   const std::string_view after = SkipSpaceAt(held_, 0);
-  if (after.starts_with(kFunctionOpen)) {
+  if (options_.tools == ToolFormat::kJsonTags && after.starts_with(CallMarker())) {
+    opener_.append(held_, 0, held_.size() - after.size());
+    held_.erase(0, held_.size() - after.size());
+    scan_from_ = 0;
+    json_depth_ = 0;
+    in_string_ = false;
+    state_ = State::kJsonCall;
+    return true;
+  }
+  if (after.starts_with(CallMarker())) {
     const size_t consumed = held_.size() - after.size() + kFunctionOpen.size();
     opener_.append(held_, 0, consumed);
     held_.erase(0, consumed);
     state_ = State::kFunctionName;
     return true;
   }
-  if (input == Input::kMore && IsProperPrefix(after, kFunctionOpen)) return false;
+  if (input == Input::kMore && IsProperPrefix(after, CallMarker())) return false;
   EmitContent(std::exchange(opener_, {}), out);
   state_ = State::kContent;
   return true;
@@ -164,6 +197,7 @@ bool OutputParser::StepFunctionName(Input input, OutputPiece& out) {
     space_.clear();
     const auto schema = options_.schemas.find(name);
     properties_ = nullptr;
+    schema_ = schema != options_.schemas.end() ? &schema->second : nullptr;
     if (schema != options_.schemas.end() && schema->second.is_object()) {
       const auto properties = schema->second.find("properties");
       if (properties != schema->second.end() && properties->is_object()) properties_ = &*properties;
@@ -302,6 +336,62 @@ bool OutputParser::StepAfterFunction(Input input) {
   return true;
 }
 
+std::string_view OutputParser::CallMarker() const {
+  return options_.tools == ToolFormat::kJsonTags ? std::string_view("{") : kFunctionOpen;
+}
+
+// One past the brace that closes the object, or npos; what was scanned is not scanned again.
+size_t OutputParser::FindJsonEnd() {
+  for (; scan_from_ < held_.size(); ++scan_from_) {
+    const char c = held_[scan_from_];
+    if (in_string_) {
+      if (c == '\\') {
+        if (scan_from_ + 1 == held_.size()) return std::string::npos;
+        ++scan_from_;
+      } else if (c == '"') {
+        in_string_ = false;
+      }
+    } else if (c == '"') {
+      in_string_ = true;
+    } else if (c == '{' || c == '[') {
+      ++json_depth_;
+    } else if ((c == '}' || c == ']') && --json_depth_ == 0) {
+      return ++scan_from_;
+    }
+  }
+  return std::string::npos;
+}
+
+bool OutputParser::EmitJsonCall(std::string_view json, OutputPiece& out) {
+  const Result<OrderedJson> call = ParseJson(json, "the call");
+  if (!call.has_value() || !call->is_object()) return false;
+  const auto name = call->find("name");
+  if (name == call->end() || !name->is_string()) return false;
+  auto arguments = call->find("arguments");
+  if (arguments == call->end()) arguments = call->find("parameters");
+  const bool has_arguments = arguments != call->end() && arguments->is_object();
+  out.tool_calls.push_back({num_calls_, name->get<std::string>(), has_arguments ? DumpJson(*arguments) : "{}"});
+  ++num_calls_;
+  return true;
+}
+
+bool OutputParser::StepJsonCall(Input input, OutputPiece& out) {
+  const size_t end = FindJsonEnd();
+  if (end == std::string::npos && input == Input::kMore) return false;
+  const std::string json = held_.substr(0, end);
+  held_.erase(0, json.size());
+  if (end != std::string::npos && EmitJsonCall(json, out)) {
+    opener_.clear();
+    space_.clear();
+    trims_content_ = true;
+    state_ = State::kAfterFunction;
+    return true;
+  }
+  EmitContent(std::exchange(opener_, {}) + json, out);
+  state_ = State::kContent;
+  return true;
+}
+
 void OutputParser::SkipSpace() {
   held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
 }
@@ -343,7 +433,7 @@ void OutputParser::EmitParameter(std::string_view raw, OutputPiece& out) {
   if (raw.ends_with('\n')) raw.remove_suffix(raw.ends_with("\r\n") ? 2 : 1);
   OrderedJson schema;
   if (properties_ != nullptr && properties_->contains(parameter_)) schema = (*properties_)[parameter_];
-  const OrderedJson value = ConvertParameter(raw, schema);
+  const OrderedJson value = ConvertParameter(raw, schema, schema_ == nullptr ? OrderedJson() : *schema_);
   const auto replace = OrderedJson::error_handler_t::replace;
   EmitArguments((num_parameters_ == 0 ? "{" : ", ") + OrderedJson(parameter_).dump(-1, ' ', false, replace) + ": " +
                     value.dump(-1, ' ', false, replace),

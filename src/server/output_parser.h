@@ -16,12 +16,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/output_format.h"
+
 namespace avocet::server {
 
 using OrderedJson = nlohmann::ordered_json;
-
-enum class ReasoningFormat : uint8_t { kNone, kThinkTags };
-enum class ToolFormat : uint8_t { kNone, kFunctionTags };
 
 struct OutputParserOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
@@ -36,6 +35,7 @@ struct ToolCallPiece {
   int32_t index = 0;
   std::string name;
   std::string arguments;
+  std::string id = {};  // given by whoever sends it, with the name
 };
 
 struct OutputPiece {
@@ -44,6 +44,7 @@ struct OutputPiece {
   std::vector<ToolCallPiece> tool_calls;
 
   bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
+  void Append(OutputPiece&& later);
 };
 
 class OutputParser {
@@ -66,7 +67,8 @@ class OutputParser {
     kBetweenParameters,
     kParameterName,
     kValue,
-    kAfterFunction
+    kAfterFunction,
+    kJsonCall
   };
   enum class Input : uint8_t { kMore, kEnded };  // whether text may still follow
 
@@ -81,7 +83,11 @@ class OutputParser {
   bool StepParameterName(Input input, OutputPiece& out);
   bool StepValue(Input input, OutputPiece& out);
   bool StepAfterFunction(Input input);
+  bool StepJsonCall(Input input, OutputPiece& out);
 
+  std::string_view CallMarker() const;  // what follows the opener of a call
+  size_t FindJsonEnd();
+  bool EmitJsonCall(std::string_view json, OutputPiece& out);
   void SkipSpace();
   void EmitContent(std::string_view text, OutputPiece& out);
   void EmitArguments(std::string_view text, OutputPiece& out);
@@ -98,8 +104,12 @@ class OutputParser {
   std::string space_;           // white space of the content, dropped when a call follows
   bool trims_content_ = false;  // directly after a call
   bool reasoning_started_ = false;
+  bool has_begun_ = false;  // the first text was seen, which may be an opener of reasoning
+  int32_t json_depth_ = 0;  // of held_ before scan_from_, inside a JSON call
+  bool in_string_ = false;  // likewise
   int32_t num_calls_ = 0;
   int32_t num_parameters_ = 0;               // of the open call
+  const OrderedJson* schema_ = nullptr;      // of the open call: what references start from
   const OrderedJson* properties_ = nullptr;  // schemas of the open call's parameters
   std::string parameter_;                    // whose value is being read
 };

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include "server/json_input.h"
 
 namespace avocet::server {
 namespace {
@@ -29,14 +32,20 @@ struct SchemaType {
   bool nullable = false;
 };
 
-// The first type that is not null, through unions.
-SchemaType TypeOf(const OrderedJson& schema, int depth = 0) {
+constexpr int kReferenceDepthMax = 8;
+
+// The first type that is not null, through references and unions.
+SchemaType TypeOf(const OrderedJson& schema, const OrderedJson& root, int depth = 0) {
   SchemaType type;
-  if (!schema.is_object() || depth > 8) return type;
-  for (const char* key : {"anyOf", "oneOf"}) {
+  if (!schema.is_object() || depth > kReferenceDepthMax) return type;
+  if (const auto reference = schema.find("$ref"); reference != schema.end() && reference->is_string()) {
+    const OrderedJson* target = FindReference(root, reference->get_ref<const std::string&>());
+    return target == nullptr ? type : TypeOf(*target, root, depth + 1);
+  }
+  for (const char* key : {"anyOf", "oneOf", "allOf"}) {
     if (!schema.contains(key) || !schema[key].is_array()) continue;
     for (const OrderedJson& branch : schema[key]) {
-      const SchemaType one = TypeOf(branch, depth + 1);
+      const SchemaType one = TypeOf(branch, root, depth + 1);
       type.nullable = type.nullable || one.nullable || one.name == "null";
       if (type.name.empty() && one.name != "null") type.name = one.name;
     }
@@ -117,8 +126,7 @@ std::string JsonOfPythonLiteral(std::string_view text) {
 
 std::optional<OrderedJson> ParseStructure(std::string_view text) {
   for (const std::string& json : {std::string(text), JsonOfPythonLiteral(text)}) {
-    OrderedJson value = OrderedJson::parse(json, nullptr, false);
-    if (!value.is_discarded()) return value;
+    if (Result<OrderedJson> value = ParseJson(json, "the value")) return *std::move(value);
   }
   return std::nullopt;
 }
@@ -137,13 +145,34 @@ std::optional<OrderedJson> Convert(std::string_view text, const std::string& typ
 
 }  // namespace
 
-nlohmann::ordered_json ConvertParameter(std::string_view raw, const nlohmann::ordered_json& schema) {
-  const SchemaType type = TypeOf(schema);
+const nlohmann::ordered_json* FindReference(const nlohmann::ordered_json& root, std::string_view reference) {
+  if (!reference.starts_with('#')) return nullptr;
+  const OrderedJson* at = &root;
+  for (reference.remove_prefix(1); !reference.empty();) {
+    if (reference.front() != '/') return nullptr;
+    const size_t end = std::min(reference.find('/', 1), reference.size());
+    std::string key(reference.substr(1, end - 1));
+    reference.remove_prefix(end);
+    for (const auto& [escaped, plain] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
+      for (size_t i = key.find(escaped); i != std::string::npos; i = key.find(escaped, i + 1)) key.replace(i, 2, plain);
+    }
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &(*at)[key];
+  }
+  return at;
+}
+
+nlohmann::ordered_json ConvertParameter(std::string_view raw, const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root) {
+  const SchemaType type = TypeOf(schema, root);
   const bool is_text = type.name.empty() || type.name == "string" || type.name == "str" || type.name == "text" || type.name == "enum";
   const std::string lower = Lower(Trim(raw));
   if ((lower == "null" || lower == "none") && (type.nullable || !is_text)) return nullptr;
   if (!is_text) {
     if (auto value = Convert(Trim(raw), type.name)) return *std::move(value);
+  }
+  // Nobody says what it is: only what can be nothing else is converted.
+  if (const std::string_view text = Trim(raw); type.name.empty() && (text.starts_with('{') || text.starts_with('['))) {
+    if (Result<OrderedJson> value = ParseJson(text, "the value")) return *std::move(value);
   }
   return std::string(raw);
 }

@@ -45,6 +45,15 @@ void Truncate(std::vector<int32_t>& ids, size_t keep, TruncationSide side) {
   }
 }
 
+// The prompt ends inside a think block: what comes next continues the thoughts.
+bool EndsInReasoning(std::string_view prompt) {
+  const size_t turn = prompt.rfind("<|im_start|>");
+  if (turn != std::string_view::npos) prompt.remove_prefix(turn);
+  const size_t open = prompt.rfind("<think>");
+  const size_t close = prompt.rfind("</think>");
+  return open != std::string_view::npos && (close == std::string_view::npos || close < open);
+}
+
 }  // namespace
 
 Preparer::Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
@@ -188,14 +197,31 @@ ApiResult<PreparedRequest> Preparer::PrepareCompletion(const Json& body) const {
   return prepared;
 }
 
+void Preparer::FillOutput(const ChatRequest& request, std::string_view prompt, PreparedRequest& prepared) const {
+  prepared.tool_choice = request.tool_choice;
+  prepared.keeps_one_call = !request.parallel_tool_calls;
+  prepared.shows_reasoning = request.include_reasoning;
+  prepared.output.reasoning = options_.reasoning_format;
+  prepared.output.starts_in_reasoning = options_.reasoning_format != ReasoningFormat::kNone && EndsInReasoning(prompt);
+  if (request.tool_choice.kind == ToolChoiceKind::kNone) return;
+  prepared.output.tools = options_.tool_format;
+  for (const Json& tool : request.input.tools) {
+    const Json& function = tool.at("function");
+    const auto parameters = function.find("parameters");
+    if (parameters != function.end()) prepared.output.schemas[function.at("name").get<std::string>()] = *parameters;
+  }
+}
+
 ApiResult<PreparedRequest> Preparer::PrepareChat(const Json& body) const {
   AVOCET_TRY(ChatRequest request, ReadChatRequest(body, options_));
+  if (request.tool_choice.kind == ToolChoiceKind::kNone && options_.exclude_tools_when_none) request.input.tools = nullptr;
   AVOCET_TRY_VOID(CheckAllowedTokens(request.sampling));
   AVOCET_TRY(std::string text, Render(request.input));
   AVOCET_TRY_VOID(CheckTextLength(text, request.sampling));
   AVOCET_TRY(std::vector<int32_t> ids, Encode(text));
   PreparedRequest prepared;
   prepared.kind = AnswerKind::kChat;
+  FillOutput(request, text, prepared);
   AVOCET_TRY(PreparedPrompt prompt, PreparePrompt(std::move(text), std::move(ids), request.sampling, AnswerKind::kChat));
   prepared.fields = std::move(request.sampling);
   prepared.logprobs = request.logprobs;

@@ -14,6 +14,7 @@
 #include "server/completion_stream.h"
 #include "server/logprob_format.h"
 #include "server/openai.h"
+#include "server/output_parser.h"
 #include "server/server_options.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -38,7 +39,13 @@ struct PreparedRequest {
   bool has_echo = false;
   bool has_no_output = false;  // echo with max_tokens 0: only the prompt is of interest
   TokenNames token_names = TokenNames::kText;
-  std::string role;  // of a chat answer
+  // Of a chat answer:
+  std::string role;
+  OutputParserOptions output;  // how its text is split
+  ToolChoice tool_choice;
+  bool keeps_one_call = false;  // parallel_tool_calls is false
+  bool shows_reasoning = true;
+
   TextRules text_rules;
 
   // Prompt `i / n`, sample `i % n`.
@@ -62,6 +69,7 @@ class Preparer {
   ApiResult<PreparedPrompt> PreparePrompt(std::string text, std::vector<int32_t> ids, const SamplingFields& fields, AnswerKind kind) const;
   ApiResult<void> CheckTextLength(std::string_view text, const SamplingFields& fields) const;
   void FillShared(PreparedRequest& prepared) const;
+  void FillOutput(const ChatRequest& request, std::string_view prompt, PreparedRequest& prepared) const;
   ApiResult<void> CheckAllowedTokens(const SamplingFields& fields) const;
 
   const ServerOptions& options_;

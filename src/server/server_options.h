@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "server/output_format.h"
 #include "tokenizer/chat_template.h"
 
 namespace avocet::server {
@@ -73,6 +74,13 @@ struct ServerOptions {
   ContentFormat content_format = ContentFormat::kAuto;
   bool trust_request_chat_template = false;
   std::string response_role = "assistant";
+
+  // Reasoning and tool calls in answers.
+  ReasoningFormat reasoning_format = ReasoningFormat::kNone;  // --reasoning-parser
+  ToolFormat tool_format = ToolFormat::kNone;                 // --tool-call-parser
+  bool enable_auto_tool_choice = false;
+  bool exclude_tools_when_none = false;  // --exclude-tools-when-tool-choice-none
+  bool sends_reasoning_content = false;  // --enable-reasoning-content: `reasoning` under its former name too
 
   // The API.
   int32_t max_logprobs = 20;  // -1: the whole vocabulary

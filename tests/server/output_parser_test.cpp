@@ -105,6 +105,7 @@ const std::vector<ParserCase>& Cases() {
        {"", "", {{"weather", R"({"days": 2})"}}}},
       {"CutInOpener", "</think>text <tool_ca", {"", "text <tool_ca", {}}},
       {"NotACall", "</think>use <tool_call> tags <function= here", {"", "use <tool_call> tags <function= here", {}}},
+      {"OpenerWithoutPrompt", "say <think>x</think>y", {"say <think>x", "y", {}}},
       {"BadInteger",
        "</think><tool_call>\n<function=weather>\n<parameter=days>\nmany\n</parameter>\n</function>\n</tool_call>",
        {"", "", {{"weather", R"({"days": "many"})"}}}},
@@ -196,6 +197,69 @@ TEST(ConvertParameter, Text_FollowsItsSchema) {
   EXPECT_EQ(convert("None", R"({"type": ["string", "null"]})"), "null");
   EXPECT_EQ(convert("None", R"({"type": "string"})"), "\"None\"");
   EXPECT_EQ(convert("5", "null"), "\"5\"");
+}
+
+OutputParserOptions JsonOptions() {
+  OutputParserOptions options;
+  options.reasoning = ReasoningFormat::kThinkTags;
+  options.tools = ToolFormat::kJsonTags;
+  return options;
+}
+
+const std::vector<ParserCase>& JsonCases() {
+  static const std::vector<ParserCase> cases = {
+      {"OneCall",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"}\\\"{\", \"b\": [1]}}\n</tool_call>",
+       {"", "", {{"f", R"({"a":"}\"{","b":[1]})"}}}},
+      {"TwoCalls",
+       "go\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>",
+       {"", "go", {{"f", "{}"}, {"g", "{}"}}}},
+      {"ModelOpensThoughts", "\n<think>t</think>\n<tool_call>{\"name\":\"f\"}</tool_call>", {"t", "", {{"f", "{}"}}}},
+      {"ImplicitEnd", "<think>t<tool_call>{\"name\":\"f\"}</tool_call>", {"t", "", {{"f", "{}"}}}},
+      {"NoName", "<tool_call>{\"x\":1}</tool_call>", {"", "<tool_call>{\"x\":1}</tool_call>", {}}},
+      {"Cut", "<tool_call>{\"name\":\"f\", \"argu", {"", "<tool_call>{\"name\":\"f\", \"argu", {}}},
+  };
+  return cases;
+}
+
+TEST(OutputParser, JsonCalls_EverySplitEqualsTheWhole) {
+  for (const ParserCase& c : JsonCases()) {
+    EXPECT_EQ(Parse(JsonOptions(), {c.text}), c.want) << c.name;
+    for (size_t cut = 0; cut <= c.text.size(); ++cut) {
+      const std::string_view text = c.text;
+      EXPECT_EQ(Parse(JsonOptions(), {text.substr(0, cut), text.substr(cut)}), c.want) << c.name << " cut at " << cut;
+    }
+    OutputParser parser(JsonOptions());
+    Whole whole;
+    for (const char letter : c.text) Add(whole, parser.Push(std::string_view(&letter, 1)));
+    Add(whole, parser.Finish());
+    EXPECT_EQ(whole, c.want) << c.name;
+  }
+}
+
+TEST(ParameterValue, References_AreResolvedInTheDocumentOnly) {
+  const OrderedJson root = OrderedJson::parse(R"({"$defs": {"Limit": {"type": "integer"}, "Scope": {"type": "object"},
+    "Loop": {"$ref": "#/$defs/Loop"}}})");
+  const auto value = [&](std::string_view raw, std::string_view reference) {
+    return ConvertParameter(raw, OrderedJson::object({{"$ref", reference}}), root).dump();
+  };
+  EXPECT_EQ(value("10", "#/$defs/Limit"), "10");
+  EXPECT_EQ(value(R"({"a": []})", "#/$defs/Scope"), R"({"a":[]})");
+  EXPECT_EQ(value("10", "#/$defs/Loop"), R"("10")");
+  EXPECT_EQ(value("10", "http://127.0.0.1:9/x"), R"("10")");
+  EXPECT_EQ(value("10", "#/nowhere"), R"("10")");
+}
+
+TEST(ParameterValue, NoType_OnlyStructuresAreConverted) {
+  EXPECT_EQ(ConvertParameter("123", {}).dump(), R"("123")");
+  EXPECT_EQ(ConvertParameter("true", {}).dump(), R"("true")");
+  EXPECT_EQ(ConvertParameter(R"({"a":1})", {}).dump(), R"({"a":1})");
+  EXPECT_EQ(ConvertParameter("[oops", {}).dump(), R"("[oops")");
+}
+
+TEST(ParameterValue, DeepNesting_StaysText) {
+  const std::string deep(100000, '[');
+  EXPECT_EQ(ConvertParameter(deep, OrderedJson::object({{"type", "array"}})), deep);
 }
 
 }  // namespace

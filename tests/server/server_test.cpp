@@ -578,6 +578,7 @@ TEST(Server, WAIT1_EngineFasterThanIo_IsHeldUp) {
   ServerOptions options = TestOptions();
   options.max_model_len = 1 << 20;
   options.num_io_threads = 1;
+  options.http.queued_bytes_max = size_t{64} << 20;  // the client may be slow: this is about the engine
   TestServer server([](const engine::Request&) { return std::vector<int32_t>(100'000, 'x'); }, std::move(options));
   TestClient client(server.port());
   client.Send(PostBytes("/v1/completions", R"({"prompt":"a","max_tokens":100000,"stream":true})"));
