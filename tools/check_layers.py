@@ -34,7 +34,7 @@ FENCES = {
     r"CLI/": ["cli/"],
     r"yaml-cpp/": ["cli/"],
     r"spdlog/": ["base/log.cpp"],
-    r"nlohmann/": ["tokenizer/", "server/", "cli/", "weights/", "model/"],
+    r"nlohmann/": ["tokenizer/", "grammar/", "server/", "cli/", "weights/", "model/"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 

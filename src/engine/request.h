@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "engine/token_constraint.h"
 
 namespace avocet::engine {
 
@@ -43,6 +45,8 @@ struct Request {
   int32_t logprobs = -1;         // number of top alternatives reported per sampled token; -1: no logprobs at all
   int32_t prompt_logprobs = -1;  // likewise for prompt positions
   int64_t priority = 0;          // smaller is served first with the priority policy
+  // Limits what may be said, beside the masks of `sampling`. A request is copied in places, its constraint never is.
+  std::shared_ptr<TokenConstraint> constraint = nullptr;
   std::optional<Clock::time_point> deadline;
   Clock::time_point arrival;  // when the server accepted it
 };

@@ -28,6 +28,21 @@ void KeepOnly(std::span<float> logits, std::span<const int32_t> allowed, std::ve
   std::copy(scratch.begin(), scratch.end(), logits.begin());
 }
 
+// What the request's constraint does not allow is masked, word by word.
+void Constrain(const Sequence& sequence, std::span<float> logits, std::vector<uint64_t>& allowed) {
+  constexpr size_t kWordBits = 64;
+  allowed.resize((logits.size() + kWordBits - 1) / kWordBits);
+  const auto generated = std::span(sequence.tokens).subspan(static_cast<size_t>(sequence.num_prompt()));
+  if (!sequence.request.constraint->Restricts(generated, allowed)) return;
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    const std::span<float> row = logits.subspan(word * kWordBits, std::min(kWordBits, logits.size() - word * kWordBits));
+    if (allowed[word] == ~uint64_t{0}) continue;
+    for (size_t bit = 0; bit < row.size(); ++bit) {
+      if ((allowed[word] >> bit & 1) == 0) row[bit] = kMinusInfinity;
+    }
+  }
+}
+
 // The last token of each bad sequence whose beginning has just been generated.
 void MaskBadWords(const Sequence& sequence, std::span<float> logits) {
   for (const std::vector<int32_t>& word : sequence.request.sampling.bad_words) {
@@ -68,7 +83,7 @@ bool HasPenalties(const SamplingParams& p) {
 bool ChangesLogits(const Sequence& sequence) {
   const SamplingParams& p = sequence.request.sampling;
   return HasPenalties(p) || !p.logit_bias.empty() || !p.allowed_token_ids.empty() || !p.bad_words.empty() ||
-         sequence.num_generated() < p.min_tokens || !IsGreedy(p);
+         sequence.num_generated() < p.min_tokens || sequence.request.constraint != nullptr || !IsGreedy(p);
 }
 
 // Not a number counts as masked.
@@ -301,6 +316,7 @@ Sampler::Scratch Sampler::MakeScratch() const {
   scratch.raw.reserve(static_cast<size_t>(vocab_rows_));
   scratch.candidates.reserve(static_cast<size_t>(vocab_rows_));
   scratch.top.reserve(static_cast<size_t>(vocab_rows_));
+  scratch.allowed.reserve(static_cast<size_t>(vocab_rows_) / 64 + 1);
   scratch.block_maxima.reserve(static_cast<size_t>(vocab_rows_) / kMaxBlock + 1);
   scratch.block_sums.reserve(static_cast<size_t>(vocab_rows_) / kBlock + 1);
   return scratch;
@@ -329,6 +345,7 @@ void Sampler::Score(std::span<const float> logits, int32_t token, int32_t num_to
 
 void Sampler::ApplyPenalties(const Sequence& sequence, std::span<float> logits, Scratch& scratch) const {
   const SamplingParams& params = sequence.request.sampling;
+  if (sequence.request.constraint != nullptr) Constrain(sequence, logits, scratch.allowed);
   if (!params.allowed_token_ids.empty()) KeepOnly(logits, params.allowed_token_ids, scratch.row);
   if (!params.bad_words.empty()) MaskBadWords(sequence, logits);
   if (sequence.num_generated() < params.min_tokens) {

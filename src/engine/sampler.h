@@ -38,6 +38,7 @@ class Sampler {
     std::vector<float> top;           // values that may be among the k best
     std::vector<float> block_maxima;  // of the scaled logits
     std::vector<double> block_sums;
+    std::vector<uint64_t> allowed;  // bits of the constraint
   };
   Scratch MakeScratch() const;
 

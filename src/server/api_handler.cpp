@@ -52,6 +52,13 @@ ApiResult<T> Fenced(Function&& function) {
   }
 }
 
+// Words of requests whose grammar has to be compiled, which may take as long as a long body.
+bool MayNeedGrammar(std::string_view body) {
+  return std::ranges::any_of(
+      std::to_array<std::string_view>({"response_format", "structured_outputs", "guided_", "tool_choice", "output_format"}),
+      [body](std::string_view word) { return body.find(word) != std::string_view::npos; });
+}
+
 void Respond(HttpExchange& exchange, const ApiError& error) {
   exchange.Respond(error.status, kJsonType, ErrorBody(error));
 }
@@ -293,9 +300,14 @@ ApiResult<PreparedRequest> ApiHandler::ParseAndPrepare(const HttpRequest& reques
   });
 }
 
-void ApiHandler::RunJob(size_t body_bytes, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job) {
+ApiHandler::Work ApiHandler::WorkOf(const HttpRequest& request) const {
   // A template that came with the request may take its time, however short the body is.
-  if (body_bytes < limits::kHelperBodyBytesMin && !parts_.options->trust_request_chat_template) {
+  const bool is_long = request.body.size() >= limits::kHelperBodyBytesMin || parts_.options->trust_request_chat_template;
+  return is_long || MayNeedGrammar(request.body) ? Work::kLong : Work::kShort;
+}
+
+void ApiHandler::RunJob(Work work, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job) {
+  if (work == Work::kShort) {
     job()();
     return;
   }
@@ -310,8 +322,8 @@ void ApiHandler::Generate(Call call, Prepare prepare) {
     return;
   }
   const std::shared_ptr<HttpExchange> exchange = call.exchange;
-  const size_t body_bytes = call.request.body.size();
-  RunJob(body_bytes, exchange, [this, call = std::move(call), prepare]() mutable -> Task {
+  const Work work = WorkOf(call.request);
+  RunJob(work, exchange, [this, call = std::move(call), prepare]() mutable -> Task {
     ApiResult<PreparedRequest> prepared = ParseAndPrepare(call.request, prepare);
     return [this, exchange = std::move(call.exchange), prepared = std::move(prepared), request_id = std::move(call.request_id),
             arrival = call.request.arrival]() mutable {
@@ -330,8 +342,8 @@ void ApiHandler::Generate(Call call, Prepare prepare) {
 
 void ApiHandler::AnswerFromBody(Call call, Answer answer) {
   const std::shared_ptr<HttpExchange> exchange = call.exchange;
-  const size_t body_bytes = call.request.body.size();
-  RunJob(body_bytes, exchange, [this, call = std::move(call), answer]() mutable -> Task {
+  const Work work = WorkOf(call.request);
+  RunJob(work, exchange, [this, call = std::move(call), answer]() mutable -> Task {
     const ApiResult<Json> result = Fenced<Json>([&]() -> ApiResult<Json> {
       AVOCET_TRY(const Json body, ParseBody(call.request));
       return (preparer_.*answer)(body);

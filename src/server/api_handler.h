@@ -64,8 +64,10 @@ class ApiHandler {
   Json ModelCard(const std::string& name) const;
   void Generate(Call call, Prepare prepare);
   void AnswerFromBody(Call call, Answer answer);
-  // Runs `job` here if the body is short, on a helper if not; then what it returns on the io thread.
-  void RunJob(size_t body_bytes, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job);
+  enum class Work : uint8_t { kShort, kLong };
+  Work WorkOf(const HttpRequest& request) const;
+  // Runs `job` here if the work is short, on a helper if not; then what it returns on the io thread.
+  void RunJob(Work work, const std::shared_ptr<HttpExchange>& exchange, std::move_only_function<Task()> job);
   static ApiResult<Json> ParseBody(const HttpRequest& request);
   ApiResult<PreparedRequest> ParseAndPrepare(const HttpRequest& request, Prepare prepare) const;
   void LogRequest(const PreparedRequest& request, std::string_view id) const;

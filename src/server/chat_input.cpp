@@ -218,9 +218,8 @@ ApiResult<ToolChoice> ReadToolChoice(FieldReader& reader, const ChatInput& input
   }
   if (options.tool_format == ToolFormat::kNone) {
     reader.NotAllowed("tool_choice", fmt::format("tool_choice {} requires --tool-call-parser to be set", Preview(*choice)));
-    return wanted;
   }
-  return Refuse(501, "tool_choice", "tool_choice {} is not offered yet", Preview(*choice));
+  return wanted;
 }
 
 }  // namespace avocet::server

@@ -74,6 +74,9 @@ engine::Request Generation::MakeRequest(size_t choice) const {
   request.logprobs = request_->logprobs.value_or(-1);
   request.prompt_logprobs = request_->prompt_logprobs.value_or(-1);
   request.priority = request_->fields.priority;
+  if (request_->vocabulary != nullptr) {
+    request.constraint = std::make_shared<grammar::SequenceConstraint>(*request_->vocabulary, request_->rules);
+  }
   request.arrival = arrival_;
   return request;
 }

@@ -19,6 +19,7 @@ constexpr std::string_view kFunctionOpen = "<function=";
 constexpr std::string_view kFunctionClose = "</function>";
 constexpr std::string_view kParameterOpen = "<parameter=";
 constexpr std::string_view kParameterClose = "</parameter>";
+constexpr std::string_view kGap = "\n\n";
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kNameBytesMax = 512;  // of a function or parameter; longer is no call
 
@@ -117,6 +118,7 @@ bool OutputParser::StepReasoning(Input input, OutputPiece& out) {
   if (end != std::string::npos) {
     out.reasoning.append(held_, 0, end);
     held_.erase(0, end + (end == close ? kThinkClose.size() : 0));
+    is_after_thoughts_ = options_.drops_gap;
     state_ = State::kContent;
     return true;
   }
@@ -127,6 +129,11 @@ bool OutputParser::StepReasoning(Input input, OutputPiece& out) {
 }
 
 bool OutputParser::StepContent(Input input, OutputPiece& out) {
+  if (is_after_thoughts_) {
+    if (input == Input::kMore && IsProperPrefix(held_, kGap)) return false;
+    if (held_.starts_with(kGap)) held_.erase(0, kGap.size());
+    is_after_thoughts_ = false;
+  }
   if (options_.tools == ToolFormat::kNone && options_.reasoning == ReasoningFormat::kNone) {
     out.content += std::exchange(held_, {});
     return false;

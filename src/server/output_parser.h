@@ -25,6 +25,8 @@ using OrderedJson = nlohmann::ordered_json;
 struct OutputParserOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
   bool starts_in_reasoning = false;  // the prompt ends inside an open think block
+  // The answer follows a grammar: the blank line between it and the thoughts is no part of it.
+  bool drops_gap = false;
   ToolFormat tools = ToolFormat::kNone;
   // Parameter schemas by function name: the `parameters` object of each tool, for converting values.
   std::map<std::string, OrderedJson> schemas;
@@ -104,6 +106,7 @@ class OutputParser {
   std::string space_;           // white space of the content, dropped when a call follows
   bool trims_content_ = false;  // directly after a call
   bool reasoning_started_ = false;
+  bool is_after_thoughts_ = false;
   bool has_begun_ = false;  // the first text was seen, which may be an opener of reasoning
   int32_t json_depth_ = 0;  // of held_ before scan_from_, inside a JSON call
   bool in_string_ = false;  // likewise

@@ -58,7 +58,10 @@ bool EndsInReasoning(std::string_view prompt) {
 
 Preparer::Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                    std::optional<tokenizer::ChatTemplate> chat_template)
-    : options_(options), tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {}
+    : options_(options),
+      tokenizer_(std::move(tokenizer)),
+      chat_template_(std::move(chat_template)),
+      grammars_(std::make_unique<grammar::GrammarCache>(tokenizer_, options.vocab_size, options.eos_token_ids)) {}
 
 ApiResult<std::vector<int32_t>> Preparer::Encode(std::string_view text) const {
   if (tokenizer_ == nullptr)
@@ -165,6 +168,55 @@ void Preparer::FillShared(PreparedRequest& prepared) const {
   prepared.text_rules.min_tokens = fields.min_tokens;
 }
 
+ApiResult<void> Preparer::FillRules(const grammar::Source* source, const std::string& field, Thoughts thoughts,
+                                    PreparedRequest& prepared) const {
+  const std::optional<int32_t> budget = prepared.fields.thinking_token_budget;
+  const bool limits_thoughts = budget.has_value() && thoughts == Thoughts::kOpen;
+  if (source == nullptr && !limits_thoughts) return {};
+  if (tokenizer_ == nullptr)
+    return Refuse(400, field, "{} needs a tokenizer, which this server does without (--skip-tokenizer-init)", field);
+  if (source != nullptr) {
+    auto compiled = grammars_->Get(*source);
+    if (!compiled) return Refuse(400, field, "{}: {}", field, compiled.error().message);
+    prepared.rules.grammar = *std::move(compiled);
+  }
+  // Who splits the thoughts off wants the answer constrained, not them.
+  const bool waits = thoughts == Thoughts::kOpen && (limits_thoughts || options_.reasoning_format != ReasoningFormat::kNone);
+  prepared.rules.begin = waits ? grammar::Begin::kAfterThinking : grammar::Begin::kAtOnce;
+  if (limits_thoughts) prepared.rules.thinking_budget = *budget;
+  prepared.vocabulary = &grammars_->vocabulary();
+  prepared.output.drops_gap = source != nullptr;
+  return {};
+}
+
+grammar::Source Preparer::ToolSource(const ChatRequest& request) const {
+  grammar::Source source{.kind = grammar::SourceKind::kToolCalls};
+  source.markup = options_.tool_format == ToolFormat::kJsonTags ? grammar::CallMarkup::kJsonTags : grammar::CallMarkup::kFunctionTags;
+  const bool is_named = request.tool_choice.kind == ToolChoiceKind::kNamed;
+  if (is_named || !request.parallel_tool_calls) source.count = grammar::CallCount::kOne;
+  for (const Json& tool : request.input.tools) {
+    const Json& function = tool.at("function");
+    std::string name = function.at("name").get<std::string>();
+    if (is_named && name != request.tool_choice.name) continue;
+    source.tools.push_back({std::move(name), function.contains("parameters") ? function.at("parameters") : Json(nullptr)});
+  }
+  return source;
+}
+
+ApiResult<void> Preparer::FillChatRules(const ChatRequest& request, Thoughts thoughts, PreparedRequest& prepared) const {
+  const std::optional<Structure>& structure = prepared.fields.structure;
+  const bool must_call = request.tool_choice.kind == ToolChoiceKind::kRequired || request.tool_choice.kind == ToolChoiceKind::kNamed;
+  if (must_call && structure.has_value()) {
+    return Refuse(400, structure->field, "{} and a tool_choice that asks for a call exclude each other", structure->field);
+  }
+  if (must_call) {
+    const grammar::Source source = ToolSource(request);
+    return FillRules(&source, "tools", thoughts, prepared);
+  }
+  return FillRules(structure.has_value() ? &structure->source : nullptr, structure.has_value() ? structure->field : "thinking_token_budget",
+                   thoughts, prepared);
+}
+
 ApiResult<PreparedRequest> Preparer::PrepareCompletion(const Json& body) const {
   AVOCET_TRY(CompletionRequest request, ReadCompletionRequest(body, options_));
   AVOCET_TRY_VOID(CheckAllowedTokens(request.sampling));
@@ -175,6 +227,9 @@ ApiResult<PreparedRequest> Preparer::PrepareCompletion(const Json& body) const {
   prepared.has_echo = request.has_echo;
   prepared.has_no_output = prepared.fields.max_tokens == 0;
   FillShared(prepared);
+  if (const auto& structure = prepared.fields.structure) {
+    AVOCET_TRY_VOID(FillRules(&structure->source, structure->field, Thoughts::kNone, prepared));
+  }
   if (request.has_echo && request.logprobs.has_value()) {
     prepared.prompt_logprobs = std::max(prepared.prompt_logprobs.value_or(0), *request.logprobs);
   }
@@ -222,10 +277,12 @@ ApiResult<PreparedRequest> Preparer::PrepareChat(const Json& body) const {
   PreparedRequest prepared;
   prepared.kind = AnswerKind::kChat;
   FillOutput(request, text, prepared);
+  const Thoughts thoughts = EndsInReasoning(text) ? Thoughts::kOpen : Thoughts::kNone;
   AVOCET_TRY(PreparedPrompt prompt, PreparePrompt(std::move(text), std::move(ids), request.sampling, AnswerKind::kChat));
   prepared.fields = std::move(request.sampling);
   prepared.logprobs = request.logprobs;
   FillShared(prepared);
+  AVOCET_TRY_VOID(FillChatRules(request, thoughts, prepared));
   const Json& last = request.input.messages.back();
   prepared.role = request.input.add_generation_prompt ? options_.response_role : last.at("role").get<std::string>();
   prepared.has_echo = request.has_echo && last.at("role") == prepared.role;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "grammar/grammar_cache.h"
 #include "server/api_error.h"
 #include "server/completion_stream.h"
 #include "server/logprob_format.h"
@@ -33,9 +34,11 @@ struct PreparedRequest {
   AnswerKind kind = AnswerKind::kCompletion;
   SamplingFields fields;  // as asked for
   std::vector<PreparedPrompt> prompts;
-  engine::SamplingParams sampling;         // of every sequence; seed and max_tokens are set one by one
-  std::optional<int32_t> logprobs;         // alternatives per token in the answer
-  std::optional<int32_t> prompt_logprobs;  // what the engine is asked for, also for the echo's sake
+  engine::SamplingParams sampling;                  // of every sequence; seed and max_tokens are set one by one
+  std::optional<int32_t> logprobs;                  // alternatives per token in the answer
+  std::optional<int32_t> prompt_logprobs;           // what the engine is asked for, also for the echo's sake
+  grammar::SequenceConstraint::Rules rules;         // what the answer must follow
+  const grammar::Vocabulary* vocabulary = nullptr;  // null: nothing; else the server's
   bool has_echo = false;
   bool has_no_output = false;  // echo with max_tokens 0: only the prompt is of interest
   TokenNames token_names = TokenNames::kText;
@@ -70,11 +73,17 @@ class Preparer {
   ApiResult<void> CheckTextLength(std::string_view text, const SamplingFields& fields) const;
   void FillShared(PreparedRequest& prepared) const;
   void FillOutput(const ChatRequest& request, std::string_view prompt, PreparedRequest& prepared) const;
+  // Compiles what the answer must follow. kOpen: the prompt ends inside a think block.
+  enum class Thoughts : uint8_t { kNone, kOpen };
+  ApiResult<void> FillRules(const grammar::Source* source, const std::string& field, Thoughts thoughts, PreparedRequest& prepared) const;
+  grammar::Source ToolSource(const ChatRequest& request) const;
+  ApiResult<void> FillChatRules(const ChatRequest& request, Thoughts thoughts, PreparedRequest& prepared) const;
   ApiResult<void> CheckAllowedTokens(const SamplingFields& fields) const;
 
   const ServerOptions& options_;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   std::optional<tokenizer::ChatTemplate> chat_template_;
+  std::unique_ptr<grammar::GrammarCache> grammars_;
 };
 
 }  // namespace avocet::server

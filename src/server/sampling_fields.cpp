@@ -21,13 +21,7 @@ struct NotOffered {
 };
 constexpr auto kNotOffered = std::to_array<NotOffered>({
     {"use_beam_search", "beam search"},
-    {"guided_json", "structured output"},
-    {"guided_regex", "structured output"},
-    {"guided_choice", "structured output"},
-    {"guided_grammar", "structured output"},
-    {"structured_outputs", "structured output"},
     {"logprob_token_ids", "logprobs of chosen tokens"},
-    {"thinking_token_budget", "a limit on thinking"},
     {"repetition_detection", "detection of repetition"},
     {"prompt_embeds", "prompts as embeddings"},
 });
@@ -44,20 +38,7 @@ ApiResult<void> RefuseNotOffered(FieldReader& reader) {
     if (value == nullptr || AsksForNothing(*value)) continue;
     return Refuse(501, std::string(field.name), "{}: {} is not offered yet", field.name, field.what);
   }
-  const Json* format = reader.Object("response_format");
-  if (format == nullptr) return {};
-  Problems& problems = reader.problems();
-  FieldReader fields(*format, "response_format", problems);
-  const std::optional<std::string> type = fields.String("type");
-  if (!type.has_value()) {
-    if (problems.empty()) fields.Expected("type", "text, json_object or json_schema", Json(nullptr));
-    return {};
-  }
-  if (*type == "text") return {};
-  if (*type == "json_schema" && fields.Find("json_schema") == nullptr) {
-    return Refuse(400, "response_format.json_schema", "response_format of type json_schema needs json_schema");
-  }
-  return Refuse(501, "response_format", "response_format {}: structured output is not offered yet", Preview(*fields.Find("type")));
+  return {};
 }
 
 std::vector<std::string> ReadStops(FieldReader& reader) {
@@ -184,6 +165,9 @@ void CheckTogether(FieldReader& reader, const ServerOptions& options, SamplingFi
   if (fields.priority != 0 && !options.priorities_allowed) {
     reader.NotAllowed("priority", fmt::format("priority {} needs --scheduling-policy priority", fields.priority));
   }
+  if (fields.structure.has_value() && fields.min_tokens > 0) {
+    reader.NotAllowed("min_tokens", "min_tokens and structured output exclude each other: the grammar says when the text may end");
+  }
   const Json* salt = reader.Find("cache_salt");
   if (salt != nullptr && (!salt->is_string() || salt->get_ref<const std::string&>().empty())) {
     reader.NotAllowed("cache_salt", fmt::format("{} is not a non-empty string", Preview(*salt)));
@@ -219,6 +203,10 @@ ApiResult<SamplingFields> ReadSamplingFields(FieldReader& reader, const ServerOp
   fields.return_token_ids = reader.Bool("return_token_ids").value_or(false);
   fields.return_tokens_as_token_ids = reader.Bool("return_tokens_as_token_ids").value_or(options.return_tokens_as_token_ids);
   fields.request_id = reader.String("request_id").value_or("");
+  fields.structure = ReadStructure(reader);
+  if (const auto budget = reader.Int("thinking_token_budget", 0, std::numeric_limits<int32_t>::max())) {
+    fields.thinking_token_budget = static_cast<int32_t>(*budget);
+  }
   CheckTogether(reader, options, fields);
   return fields;
 }

@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "server/field_reader.h"
 #include "server/server_options.h"
+#include "server/structure_fields.h"
 #include "tokenizer/tokenizer.h"
 
 namespace avocet::server {
@@ -45,6 +46,8 @@ struct SamplingFields {
   bool continuous_usage = false;
   int32_t stream_interval = 1;
   std::string request_id;
+  std::optional<Structure> structure;
+  std::optional<int32_t> thinking_token_budget;
 };
 
 // Reads what both kinds of request have. Fields that would change the result and are not offered are refused by name.
