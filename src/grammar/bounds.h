@@ -16,7 +16,7 @@ inline constexpr size_t kItemsMax = 500'000;   // expressions while building
 inline constexpr size_t kConfigsMax = 1024;    // ways of reading the text so far that are followed at once
 inline constexpr size_t kStacksMax = 100'000;  // distinct nestings
 inline constexpr size_t kStatesMax = 50'000;   // distinct sets of ways
-inline constexpr size_t kMasksMax = 128;       // kept per grammar: 31 KB each with the family's vocabulary
-inline constexpr size_t kGrammarsMax = 32;     // kept compiled
+inline constexpr size_t kMasksMax = 512;       // kept per grammar: 31 KB each with the family's vocabulary
+inline constexpr size_t kGrammarsMax = 16;     // kept compiled
 
 }  // namespace avocet::grammar
