@@ -25,6 +25,8 @@ constexpr auto kTable = std::to_array<EnvVariable>({
     {"VLLM_LOG_STATS_INTERVAL", true, "Seconds between two lines with throughput and load; 10 if not set"},
     {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE", true, "Seconds that an idle connection is kept; 5 if not set"},
     {"VLLM_SKIP_MODEL_NAME_VALIDATION", true, "1: a request may name any model"},
+    {"VLLM_SERVER_DEV_MODE", true, "1: offer the routes for development, /server_info"},
+    {"VLLM_ENABLE_RESPONSES_API_STORE", true, "1: keep responses of /v1/responses, for previous_response_id"},
     {"HF_HOME", true, "Local hub cache in which a model id is looked up (HF_HOME/hub); also HF_HUB_CACHE"},
     {"HF_HUB_CACHE", true, "Local hub cache in which a model id is looked up"},
     {"VLLM_USE_MODELSCOPE", true, "True: a model id is looked up in ModelScope's local cache first"},
@@ -50,8 +52,6 @@ constexpr auto kTable = std::to_array<EnvVariable>({
     {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", false, "there are no remote workers"},
     {"VLLM_USE_V1", false, "there is one engine"},
     {"VLLM_ATTENTION_BACKEND", false, "kernels are chosen from cpuid, see AVOCET_ISA"},
-    {"VLLM_SERVER_DEV_MODE", false, "the development routes are not offered yet"},
-    {"VLLM_ENABLE_RESPONSES_API_STORE", false, "/v1/responses is not offered yet"},
     {"VLLM_MAX_STOP_STRINGS", false, "the limit is fixed"},
     {"VLLM_MAX_COMPLETION_PROMPTS", false, "the limit is fixed"},
     {"VLLM_MEDIA_*", false, "pictures are not offered yet"},
@@ -103,6 +103,10 @@ Result<void> Apply(std::string_view name, const std::string& value, Options* opt
     AVOCET_TRY(options->keep_alive_s, Number(name, value, 0.1, kDay));
   } else if (name == "VLLM_SKIP_MODEL_NAME_VALIDATION") {
     options->skip_model_name_validation = IsTrue(value);
+  } else if (name == "VLLM_SERVER_DEV_MODE") {
+    options->server_dev_mode = IsTrue(value);
+  } else if (name == "VLLM_ENABLE_RESPONSES_API_STORE") {
+    options->store_responses = IsTrue(value);
   }
   return {};  // the others are read where they are used: they name places and kernel families
 }

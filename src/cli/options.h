@@ -53,6 +53,7 @@ struct Options {
   int32_t port = 8000;
   std::string uds;
   std::vector<std::string> api_key;
+  bool require_api_key_everywhere = false;
   std::string root_path;
   bool enable_request_id_headers = false;
   int64_t h11_max_incomplete_event_size = 4 << 20;
@@ -77,6 +78,9 @@ struct Options {
   int32_t stream_interval = 1;
   bool enable_auto_tool_choice = false;
   std::string tool_call_parser;
+  bool enable_tokenizer_info_endpoint = false;
+  std::string fingerprint_mode = "full";
+  std::string fingerprint_value;
   std::string reasoning_parser;
   bool enable_reasoning_content = false;
   bool exclude_tools_when_tool_choice_none = false;
@@ -129,6 +133,8 @@ struct Options {
   double log_stats_interval_s = 10;         // VLLM_LOG_STATS_INTERVAL
   double keep_alive_s = 5;                  // VLLM_HTTP_TIMEOUT_KEEP_ALIVE
   bool skip_model_name_validation = false;  // VLLM_SKIP_MODEL_NAME_VALIDATION
+  bool server_dev_mode = false;             // VLLM_SERVER_DEV_MODE
+  bool store_responses = false;             // VLLM_ENABLE_RESPONSES_API_STORE
 };
 
 // Rules between options that no single value breaks; the error names the flags.

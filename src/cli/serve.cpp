@@ -65,6 +65,7 @@ void FillHttp(const Options& options, server::ServerOptions* out) {
   out->http.header_count_max = options.h11_max_header_count;
   out->http.keep_alive = Milliseconds(options.keep_alive_s);
   out->api_keys = options.api_key;
+  out->require_key_everywhere = options.require_api_key_everywhere;
   out->root_path = options.root_path;
   out->enable_request_id_headers = options.enable_request_id_headers;
   out->enable_load_tracking = options.enable_server_load_tracking;
@@ -106,6 +107,29 @@ void FillModel(const Options& options, const Assembly& assembly, server::ServerO
                        {"num_gpu_blocks", fmt::format("{}", assembly.plan.num_pages)}};
 }
 
+// Answers of servers with the same fingerprint can be compared: the same program, model and numbers.
+std::string FingerprintOf(const Options& options, const Assembly& assembly) {
+  if (options.fingerprint_mode == "none") return {};
+  if (options.fingerprint_mode == "custom") return options.fingerprint_value;
+  uint32_t hash = 2166136261u;  // FNV-1a: a name, not a secret
+  for (const std::string& part : {assembly.files.path.name, options.dtype, options.quantization, assembly.files.dtype_note}) {
+    for (const char c : part + '\n') hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  }
+  return options.fingerprint_mode == "hash" ? fmt::format("{:08x}", hash) : fmt::format("avocet-{}-{:08x}", AVOCET_VERSION, hash);
+}
+
+void FillInfo(const Options& options, const Assembly& assembly, server::ServerOptions* out) {
+  out->system_fingerprint = FingerprintOf(options, assembly);
+  out->server_info = {{"model", assembly.files.path.name},
+                      {"dtype", assembly.files.dtype_note},
+                      {"max_model_len", fmt::format("{}", assembly.plan.max_model_len)},
+                      {"max_num_seqs", fmt::format("{}", assembly.plan.max_num_seqs)},
+                      {"max_num_batched_tokens", fmt::format("{}", assembly.plan.max_num_batched_tokens)},
+                      {"num_pages", fmt::format("{}", assembly.plan.num_pages)},
+                      {"page_tokens", fmt::format("{}", assembly.plan.page_tokens)},
+                      {"scheduling_policy", options.scheduling_policy}};
+}
+
 void FillApi(const Options& options, server::ServerOptions* out) {
   out->priorities_allowed = options.scheduling_policy == "priority";
   if (!options.default_chat_template_kwargs.empty()) {
@@ -117,6 +141,9 @@ void FillApi(const Options& options, server::ServerOptions* out) {
                                              : server::ContentFormat::kAuto;
   out->trust_request_chat_template = options.trust_request_chat_template;
   out->response_role = options.response_role;
+  out->enable_tokenizer_info = options.enable_tokenizer_info_endpoint;
+  out->dev_mode = options.server_dev_mode;
+  out->store_responses = options.store_responses;
   if (!options.reasoning_parser.empty()) out->reasoning_format = server::ReasoningFormat::kThinkTags;
   const std::string& parser = options.tool_call_parser;
   out->tool_format = parser.empty()                            ? server::ToolFormat::kNone
@@ -137,6 +164,7 @@ server::ServerOptions ServerOptionsFor(const Options& options, const Assembly& a
   FillHttp(options, &out);
   FillLogs(options, &out);
   FillModel(options, assembly, &out);
+  FillInfo(options, assembly, &out);
   FillApi(options, &out);
   return out;
 }

@@ -31,6 +31,7 @@ struct ServerParts {
   CompletionBackend* backend = nullptr;
   Metrics* metrics = nullptr;
   HelperPool* helpers = nullptr;
+  ResponseStore* responses = nullptr;  // null: responses are not kept
 };
 
 class Generation;

@@ -4,7 +4,8 @@
 
 namespace avocet::server {
 
-Answer::Answer(AnswerHead head, std::string_view object, std::string_view chunk_object) : head_(std::move(head)), object_(object) {
+Answer::Answer(AnswerHead head, std::string_view object, std::string_view chunk_object, ErrorStyle style)
+    : head_(std::move(head)), object_(object), style_(style) {
   Json chunk = Body();
   chunk["object"] = chunk_object;
   event_start_ = "data: " + DumpJson(chunk);
@@ -33,8 +34,18 @@ Json Answer::UsageJson(const Usage& usage) const {
   return json;
 }
 
-void Answer::AppendUsageEvent(const Usage& usage, std::string& out) const {
-  out += event_start_ + ",\"choices\":[],\"usage\":" + DumpJson(UsageJson(usage)) + "}\n\n";
+std::string ErrorBodyFor(ErrorStyle style, const ApiError& error) {
+  return style == ErrorStyle::kAnthropic ? DumpJson(MessagesErrorJson(error)) : ErrorBody(error);
+}
+
+void Answer::AppendError(const ApiError& error, std::string& out) const {
+  out += ErrorEvent(error);
+  out += kDoneEvent;
+}
+
+void Answer::AppendEnd(const Usage& usage, UsageEvent wanted, std::string& out) {
+  if (wanted == UsageEvent::kSend) out += event_start_ + ",\"choices\":[],\"usage\":" + DumpJson(UsageJson(usage)) + "}\n\n";
+  out += kDoneEvent;
 }
 
 std::string ErrorEvent(const ApiError& error) {

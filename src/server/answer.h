@@ -14,6 +14,7 @@
 #include "server/completion_stream.h"
 #include "server/json_input.h"
 #include "server/prepared_request.h"
+#include "server/response_store.h"
 
 namespace avocet::server {
 
@@ -28,10 +29,16 @@ enum class UsageDetails : uint8_t { kOmit, kShow };  // --enable-prompt-tokens-d
 
 enum class ReasoningNames : uint8_t { kNew, kBoth };  // `reasoning`, and its former name `reasoning_content`
 
+// kOpenai: {"error":{...}}. kAnthropic: {"type":"error","error":{...}}.
+enum class ErrorStyle : uint8_t { kOpenai, kAnthropic };
+Json MessagesErrorJson(const ApiError& error);
+std::string ErrorBodyFor(ErrorStyle style, const ApiError& error);
+
 struct AnswerHead {
   std::string id;
   int64_t created = 0;  // Unix seconds
   std::string model;
+  std::string fingerprint;  // of the server; empty: null
   UsageDetails details = UsageDetails::kOmit;
 };
 
@@ -53,15 +60,22 @@ class Answer {
   // Whole: the body. Deterministic in its arguments.
   virtual std::string Body(std::span<const ChoiceNews> choices, const Usage& usage) = 0;
 
-  // The event with the usage and no choices.
-  void AppendUsageEvent(const Usage& usage, std::string& out) const;
+  // Streamed: what ends the stream.
+  enum class UsageEvent : uint8_t { kOmit, kSend };
+  virtual void AppendEnd(const Usage& usage, UsageEvent wanted, std::string& out);
+  // Streamed: an error after the beginning, and the end.
+  virtual void AppendError(const ApiError& error, std::string& out) const;
+  // The body of an error before the beginning.
+  std::string ErrorText(const ApiError& error) const { return ErrorBodyFor(style_, error); }
 
  protected:
-  Answer(AnswerHead head, std::string_view object, std::string_view chunk_object);
+  Answer(AnswerHead head, std::string_view object, std::string_view chunk_object, ErrorStyle style = ErrorStyle::kOpenai);
 
   // {"id":..,"object":..,"created":..,"model":..}, to which an answer adds.
   Json Body() const;
   Json UsageJson(const Usage& usage) const;
+  const AnswerHead& head() const { return head_; }
+  Json Fingerprint() const { return head_.fingerprint.empty() ? Json(nullptr) : Json(head_.fingerprint); }
   // data: {"id":..,"object":..,"created":..,"model":..  : the beginning of every event, unclosed.
   const std::string& event_start() const { return event_start_; }
 
@@ -69,12 +83,18 @@ class Answer {
   AnswerHead head_;
   std::string object_;
   std::string event_start_;
+  ErrorStyle style_;
 };
 
 // request: borrowed; it outlives the answer.
 std::unique_ptr<Answer> MakeChatAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer,
                                        ReasoningNames names);
 std::unique_ptr<Answer> MakeCompletionAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer);
+
+std::unique_ptr<Answer> MakeMessagesAnswer(AnswerHead head);
+// store: borrowed; null: responses are not kept.
+std::unique_ptr<Answer> MakeResponsesAnswer(AnswerHead head, const PreparedRequest& request, const tokenizer::Tokenizer* tokenizer,
+                                            ResponseStore* store);
 
 // The last event of a stream, and the event that reports an error in one.
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kJsonType = "application/json";
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
 
 std::array<unsigned char, 32> Hash(std::string_view text) {
   std::array<unsigned char, 32> digest{};
@@ -41,6 +42,18 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
+// "/v1/models/{name}" fits any name, a model's with slashes too; a name in the middle ends at the next slash.
+bool FitsPattern(std::string_view path, std::string_view pattern) {
+  const size_t open = pattern.find('{');
+  if (open == std::string_view::npos) return path == pattern;
+  const size_t close = pattern.find('}');
+  const std::string_view before = pattern.substr(0, open);
+  const std::string_view after = pattern.substr(close + 1);
+  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after)) return false;
+  const std::string_view name = path.substr(before.size(), path.size() - before.size() - after.size());
+  return before == kModelPrefix || name.find('/') == std::string_view::npos;
+}
+
 // The fence of everything that reads a body: running out of memory is an answer of its own, not the end of the process.
 template <typename T, typename Function>
 ApiResult<T> Fenced(Function&& function) {
@@ -59,8 +72,12 @@ bool MayNeedGrammar(std::string_view body) {
       [body](std::string_view word) { return body.find(word) != std::string_view::npos; });
 }
 
-void Respond(HttpExchange& exchange, const ApiError& error) {
-  exchange.Respond(error.status, kJsonType, ErrorBody(error));
+void Respond(HttpExchange& exchange, const ApiError& error, ErrorStyle style = ErrorStyle::kOpenai) {
+  exchange.Respond(error.status, kJsonType, ErrorBodyFor(style, error));
+}
+
+ApiError NoResponse(std::string_view id) {
+  return {404, std::string(ErrorType(404)), fmt::format("the response {} does not exist", Printable(id)), "response_id"};
 }
 
 }  // namespace
@@ -90,17 +107,33 @@ std::span<const ApiHandler::Route> ApiHandler::Routes() {
       {"/v1/models/{name}", kGet, &ApiHandler::OneModel},
       {"/v1/completions", kPost, &ApiHandler::Completions},
       {"/v1/chat/completions", kPost, &ApiHandler::ChatCompletions},
+      {"/v1/chat/completions/render", kPost, &ApiHandler::RenderChat},
+      {"/v1/completions/render", kPost, &ApiHandler::RenderCompletion},
+      {"/v1/messages", kPost, &ApiHandler::Messages},
+      {"/v1/messages/count_tokens", kPost, &ApiHandler::CountTokens},
+      {"/v1/responses", kPost, &ApiHandler::Responses},
+      {"/v1/responses/{id}", kGet, &ApiHandler::OneResponse},
+      {"/v1/responses/{id}/cancel", kPost, &ApiHandler::CancelResponse},
+      {"/invocations", kPost, &ApiHandler::Invocations},
+      {"/tokenizer_info", kGet, &ApiHandler::TokenizerInfo},
+      {"/server_info", kGet, &ApiHandler::ServerInfo},
       {"/tokenize", kPost, &ApiHandler::Tokenize},
       {"/detokenize", kPost, &ApiHandler::Detokenize},
   });
   return kRoutes;
 }
 
-const ApiHandler::Route* ApiHandler::FindRoute(std::string_view path) {
-  if (path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix)) path = "/v1/models/{name}";
-  const std::span<const Route> routes = Routes();
-  const auto found = std::ranges::find(routes, path, &Route::path);
-  return found == routes.end() ? nullptr : &*found;
+bool ApiHandler::IsOffered(const Route& route) const {
+  if (route.method == &ApiHandler::TokenizerInfo) return parts_.options->enable_tokenizer_info;
+  if (route.method == &ApiHandler::ServerInfo) return parts_.options->dev_mode;
+  return true;
+}
+
+const ApiHandler::Route* ApiHandler::FindRoute(std::string_view path) const {
+  for (const Route& route : Routes()) {
+    if (FitsPattern(path, route.path) && IsOffered(route)) return &route;
+  }
+  return nullptr;
 }
 
 ApiHandler::ApiHandler(const ServerParts& parts, const Preparer& preparer, std::vector<std::unique_ptr<ActiveRequests>>& active)
@@ -118,14 +151,21 @@ std::string_view ApiHandler::WithoutRootPath(std::string_view path) const {
   return path;
 }
 
+bool ApiHandler::NeedsKey(std::string_view path) const {
+  return parts_.options->require_key_everywhere ? path != "/health" && path != "/ping" : IsGuarded(path);
+}
+
 bool ApiHandler::IsAuthorized(const HttpRequest& request, std::string_view path) const {
-  if (key_hashes_.empty() || !IsGuarded(path)) return true;
+  if (key_hashes_.empty() || !NeedsKey(path)) return true;
   const std::string_view header = request.Header("authorization");
   const size_t space = header.find(' ');
-  if (space == std::string_view::npos || Lower(header.substr(0, space)) != "bearer") return false;
-  const auto hash = Hash(header.substr(space + 1));
+  const bool is_bearer = space != std::string_view::npos && Lower(header.substr(0, space)) == "bearer";
+  // Anthropic's clients present their key in a header of its own.
+  const std::string_view key = is_bearer ? header.substr(space + 1) : request.Header("x-api-key");
+  if (key.empty()) return false;
+  const auto hash = Hash(key);
   int matches = 0;  // every key is compared, whatever the outcome
-  for (const auto& key : key_hashes_) matches |= CRYPTO_memcmp(key.data(), hash.data(), hash.size()) == 0 ? 1 : 0;
+  for (const auto& known : key_hashes_) matches |= CRYPTO_memcmp(known.data(), hash.data(), hash.size()) == 0 ? 1 : 0;
   return matches != 0;
 }
 
@@ -196,10 +236,10 @@ void ApiHandler::Answered(const HttpRequest& head, int status) const {
   LogInfo("{} - \"{} {}\" {} {}", head.peer, Printable(head.method), Printable(head.path), status, ReasonPhrase(status));
 }
 
-std::vector<std::string> ApiHandler::RouteList() {
-  std::vector<std::string> list;
+std::string ApiHandler::OpenRoutes() const {
+  std::string list;
   for (const Route& route : Routes()) {
-    list.push_back(fmt::format("{} {}{}", route.MethodList(), route.path, IsGuarded(route.path) ? " (needs the key)" : ""));
+    if (IsOffered(route) && !NeedsKey(route.path)) list += fmt::format("{}{}", list.empty() ? "" : ", ", route.path);
   }
   return list;
 }
@@ -275,6 +315,59 @@ void ApiHandler::Completions(Call call) {
 void ApiHandler::ChatCompletions(Call call) {
   Generate(std::move(call), &Preparer::PrepareChat);
 }
+void ApiHandler::Messages(Call call) {
+  call.error_style = ErrorStyle::kAnthropic;
+  Generate(std::move(call), &Preparer::PrepareMessages);
+}
+void ApiHandler::Responses(Call call) {
+  Generate(std::move(call), &Preparer::PrepareResponse);
+}
+void ApiHandler::Invocations(Call call) {
+  Generate(std::move(call), &Preparer::PrepareInvocation);
+}
+void ApiHandler::CountTokens(Call call) {
+  call.error_style = ErrorStyle::kAnthropic;
+  AnswerFromBody(std::move(call), &Preparer::CountTokens);
+}
+void ApiHandler::RenderChat(Call call) {
+  AnswerFromBody(std::move(call), &Preparer::RenderedChat);
+}
+void ApiHandler::RenderCompletion(Call call) {
+  AnswerFromBody(std::move(call), &Preparer::RenderedPrompts);
+}
+
+void ApiHandler::OneResponse(Call call) {
+  const std::string id = call.path.substr(kResponsePrefix.size());
+  const auto stored = parts_.responses == nullptr ? std::nullopt : parts_.responses->Get(id);
+  if (stored.has_value()) {
+    call.exchange->Respond(200, kJsonType, stored->body);
+  } else {
+    Respond(*call.exchange, NoResponse(id));
+  }
+}
+
+// What runs cannot be named by others before it has ended, and what has ended cannot be cancelled.
+void ApiHandler::CancelResponse(Call call) {
+  std::string id = call.path.substr(kResponsePrefix.size());
+  id.resize(id.find('/'));
+  const bool is_known = parts_.responses != nullptr && parts_.responses->Get(id).has_value();
+  Respond(*call.exchange,
+          is_known ? ApiError{400, std::string(kRequestErrorType),
+                              fmt::format("the response {} has ended; to cancel one that runs, close its connection", Printable(id)),
+                              "response_id"}
+                   : NoResponse(id));
+}
+
+void ApiHandler::TokenizerInfo(Call call) {
+  call.exchange->Respond(200, kJsonType, DumpJson(preparer_.TokenizerInfo()));
+}
+
+void ApiHandler::ServerInfo(Call call) {
+  Json info = Json::object();
+  for (const auto& [name, value] : parts_.options->server_info) info[name] = value;
+  call.exchange->Respond(200, kJsonType, DumpJson(Json::object({{"version", AVOCET_VERSION}, {"options", std::move(info)}})));
+}
+
 void ApiHandler::Tokenize(Call call) {
   AnswerFromBody(std::move(call), &Preparer::Tokenize);
 }
@@ -318,18 +411,18 @@ void ApiHandler::RunJob(Work work, const std::shared_ptr<HttpExchange>& exchange
 
 void ApiHandler::Generate(Call call, Prepare prepare) {
   if (is_draining_) {
-    Respond(*call.exchange, {503, {}, "the server is shutting down", {}});
+    Respond(*call.exchange, {503, {}, "the server is shutting down", {}}, call.error_style);
     return;
   }
   const std::shared_ptr<HttpExchange> exchange = call.exchange;
   const Work work = WorkOf(call.request);
   RunJob(work, exchange, [this, call = std::move(call), prepare]() mutable -> Task {
     ApiResult<PreparedRequest> prepared = ParseAndPrepare(call.request, prepare);
-    return [this, exchange = std::move(call.exchange), prepared = std::move(prepared), request_id = std::move(call.request_id),
-            arrival = call.request.arrival]() mutable {
+    return [this, exchange = std::move(call.exchange), style = call.error_style, prepared = std::move(prepared),
+            request_id = std::move(call.request_id), arrival = call.request.arrival]() mutable {
       if (!exchange->is_open()) return;
       if (!prepared.has_value()) {
-        Respond(*exchange, prepared.error());
+        Respond(*exchange, prepared.error(), style);
         return;
       }
       if (request_id.empty()) request_id = IsUsableId(prepared->fields.request_id) ? prepared->fields.request_id : RandomHex();
@@ -349,7 +442,7 @@ void ApiHandler::AnswerFromBody(Call call, Answer answer) {
       return (preparer_.*answer)(body);
     });
     return [exchange = std::move(call.exchange), status = result.has_value() ? 200 : result.error().status,
-            body = result.has_value() ? DumpJson(*result) : ErrorBody(result.error())]() mutable {
+            body = result.has_value() ? DumpJson(*result) : ErrorBodyFor(call.error_style, result.error())]() mutable {
       exchange->Respond(status, kJsonType, std::move(body));
     };
   });

@@ -28,8 +28,8 @@ class ApiHandler {
   // New requests get 503 from here on; /health says so too.
   void StartDraining() { is_draining_ = true; }
 
-  // Every route, "GET /health", for the start-up report; those that a key guards are marked.
-  static std::vector<std::string> RouteList();
+  // The paths that anybody may use although there are keys.
+  std::string OpenRoutes() const;
 
  private:
   struct Route;
@@ -38,14 +38,17 @@ class ApiHandler {
     std::string path;  // of the request, without the root path
     std::shared_ptr<HttpExchange> exchange;
     std::string request_id;  // the client's if it is usable, else random
+    ErrorStyle error_style = ErrorStyle::kOpenai;
   };
   using Method = void (ApiHandler::*)(Call);
   using Answer = ApiResult<Json> (Preparer::*)(const Json&) const;
   using Prepare = ApiResult<PreparedRequest> (Preparer::*)(const Json&) const;
 
   static std::span<const Route> Routes();
-  static const Route* FindRoute(std::string_view path);
+  const Route* FindRoute(std::string_view path) const;
+  bool IsOffered(const Route& route) const;
   std::string_view WithoutRootPath(std::string_view path) const;
+  bool NeedsKey(std::string_view path) const;
   bool IsAuthorized(const HttpRequest& request, std::string_view path) const;
   void AddCorsHeaders(const HttpRequest& request, HttpExchange& exchange) const;
   void AnswerOptions(const HttpRequest& request, const Route& route, HttpExchange& exchange) const;
@@ -58,6 +61,16 @@ class ApiHandler {
   void OneModel(Call call);
   void Completions(Call call);
   void ChatCompletions(Call call);
+  void Messages(Call call);
+  void Responses(Call call);
+  void Invocations(Call call);
+  void CountTokens(Call call);
+  void RenderChat(Call call);
+  void RenderCompletion(Call call);
+  void OneResponse(Call call);
+  void CancelResponse(Call call);
+  void TokenizerInfo(Call call);
+  void ServerInfo(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 

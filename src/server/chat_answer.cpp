@@ -150,7 +150,7 @@ std::string ChatAnswer::Body(std::span<const ChoiceNews> choices, const Usage& u
   for (const ChoiceNews& choice : choices) list.push_back(ChoiceJson(choice));
   body["choices"] = std::move(list);
   body["service_tier"] = nullptr;
-  body["system_fingerprint"] = nullptr;
+  body["system_fingerprint"] = Fingerprint();
   body["usage"] = UsageJson(usage);
   body["prompt_logprobs"] = nullptr;
   if (const auto num_top = request_.fields.prompt_logprobs) {

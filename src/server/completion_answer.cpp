@@ -87,7 +87,7 @@ std::string CompletionAnswer::Body(std::span<const ChoiceNews> choices, const Us
   for (size_t i = 0; i < choices.size(); ++i) list.push_back(ChoiceJson(choices[i], states_[i]));
   body["choices"] = std::move(list);
   body["service_tier"] = nullptr;
-  body["system_fingerprint"] = nullptr;
+  body["system_fingerprint"] = Fingerprint();
   body["usage"] = UsageJson(usage);
   body["kv_transfer_params"] = nullptr;
   return DumpJson(body);

@@ -20,6 +20,16 @@ double Seconds(engine::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+std::string_view IdPrefix(AnswerKind kind) {
+  switch (kind) {
+    case AnswerKind::kCompletion: return "cmpl-";
+    case AnswerKind::kResponse: return "resp_";
+    case AnswerKind::kChat:
+    case AnswerKind::kMessages: break;
+  }
+  return "chatcmpl-";
+}
+
 size_t NumLogprobEntries(std::span<const ChoiceNews> choices) {
   size_t num = 0;
   for (const ChoiceNews& choice : choices) {
@@ -39,16 +49,8 @@ Generation::Generation(ActiveRequests& owner, uint64_t serial, std::unique_ptr<P
       request_(std::move(request)),
       arrival_(arrival),
       exchange_(std::move(exchange)) {
-  const bool is_chat = request_->kind == AnswerKind::kChat;
-  const ServerOptions& options = *parts_.options;
-  response_id_ = (is_chat ? "chatcmpl-" : "cmpl-") + request_id;
-  AnswerHead head{.id = response_id_,
-                  .created = static_cast<int64_t>(std::time(nullptr)),
-                  .model = options.served_model_names.front(),
-                  .details = options.enable_prompt_tokens_details ? UsageDetails::kShow : UsageDetails::kOmit};
-  answer_ = is_chat ? MakeChatAnswer(std::move(head), *request_, parts_.tokenizer.get(),
-                                     options.sends_reasoning_content ? ReasoningNames::kBoth : ReasoningNames::kNew)
-                    : MakeCompletionAnswer(std::move(head), *request_, parts_.tokenizer.get());
+  response_id_ = std::string(IdPrefix(request_->kind)) + request_id;
+  MakeAnswer();
   if (request_->output.reasoning != ReasoningFormat::kNone && parts_.tokenizer != nullptr) {
     think_end_ = parts_.tokenizer->FindAdded("</think>");
   }
@@ -56,8 +58,25 @@ Generation::Generation(ActiveRequests& owner, uint64_t serial, std::unique_ptr<P
     auto choice = std::make_unique<Choice>(parts_.tokenizer, request_->text_rules);
     choice->news.index = static_cast<int32_t>(i);
     choice->news.prompt = &PromptOf(i);
-    if (is_chat) choice->parser.emplace(request_->output);
+    if (request_->kind != AnswerKind::kCompletion) choice->parser.emplace(request_->output);
     choices_.push_back(std::move(choice));
+  }
+}
+
+void Generation::MakeAnswer() {
+  const ServerOptions& options = *parts_.options;
+  const tokenizer::Tokenizer* tokenizer = parts_.tokenizer.get();
+  AnswerHead head{.id = response_id_,
+                  .created = static_cast<int64_t>(std::time(nullptr)),
+                  .model = options.served_model_names.front(),
+                  .fingerprint = options.system_fingerprint,
+                  .details = options.enable_prompt_tokens_details ? UsageDetails::kShow : UsageDetails::kOmit};
+  const ReasoningNames names = options.sends_reasoning_content ? ReasoningNames::kBoth : ReasoningNames::kNew;
+  switch (request_->kind) {
+    case AnswerKind::kChat: answer_ = MakeChatAnswer(std::move(head), *request_, tokenizer, names); return;
+    case AnswerKind::kCompletion: answer_ = MakeCompletionAnswer(std::move(head), *request_, tokenizer); return;
+    case AnswerKind::kMessages: answer_ = MakeMessagesAnswer(std::move(head)); return;
+    case AnswerKind::kResponse: answer_ = MakeResponsesAnswer(std::move(head), *request_, tokenizer, parts_.responses); return;
   }
 }
 
@@ -220,8 +239,7 @@ void Generation::Complete() {
     return;
   }
   std::string events;
-  if (request_->fields.include_usage) answer_->AppendUsageEvent(CurrentUsage(), events);
-  events += kDoneEvent;
+  answer_->AppendEnd(CurrentUsage(), request_->fields.include_usage ? Answer::UsageEvent::kSend : Answer::UsageEvent::kOmit, events);
   exchange_->Write(std::move(events));
   exchange_->EndStream();
 }
@@ -260,10 +278,12 @@ void Generation::Fail(const ApiError& error) {
   }
   if (error.status >= 500) LogWarning("{}: {}", response_id_, error.message);
   if (!has_begun_stream_) {
-    exchange_->Respond(error.status, "application/json", ErrorBody(error));
+    exchange_->Respond(error.status, "application/json", answer_->ErrorText(error));
     return;
   }
-  exchange_->Write(ErrorEvent(error) + std::string(kDoneEvent));
+  std::string events;
+  answer_->AppendError(error, events);
+  exchange_->Write(std::move(events));
   exchange_->EndStream();
 }
 

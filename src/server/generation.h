@@ -44,6 +44,7 @@ class Generation {
     int32_t cached_tokens = 0;
   };
 
+  void MakeAnswer();
   engine::Request MakeRequest(size_t choice) const;
   void ObserveTokens(Choice& choice, size_t num_tokens, engine::Clock::time_point now);
   void ObserveEnd(const Choice& choice, engine::FinishReason reason, const engine::RequestTimes& times,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/messages_api.h"
+#include "server/responses_api.h"
+
 namespace avocet::server {
 
 namespace {
@@ -57,11 +60,12 @@ bool EndsInReasoning(std::string_view prompt) {
 }  // namespace
 
 Preparer::Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-                   std::optional<tokenizer::ChatTemplate> chat_template)
+                   std::optional<tokenizer::ChatTemplate> chat_template, const ResponseStore* store)
     : options_(options),
       tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
-      grammars_(std::make_unique<grammar::GrammarCache>(tokenizer_, options.vocab_size, options.eos_token_ids)) {}
+      grammars_(std::make_unique<grammar::GrammarCache>(tokenizer_, options.vocab_size, options.eos_token_ids)),
+      store_(store) {}
 
 ApiResult<std::vector<int32_t>> Preparer::Encode(std::string_view text) const {
   if (tokenizer_ == nullptr)
@@ -319,6 +323,82 @@ ApiResult<Json> Preparer::Detokenize(const Json& body) const {
   Json answer = Json::object();
   answer["prompt"] = tokenizer_->Decode(request.tokens, tokenizer::SpecialTokens::kKeep);
   return answer;
+}
+
+ApiResult<PreparedRequest> Preparer::PrepareMessages(const Json& body) const {
+  AVOCET_TRY(const Json chat, ChatBodyOfMessages(body, MessagesUse::kGenerate));
+  AVOCET_TRY(PreparedRequest prepared, PrepareChat(chat));
+  prepared.kind = AnswerKind::kMessages;
+  prepared.output.drops_gap = true;
+  return prepared;
+}
+
+ApiResult<PreparedRequest> Preparer::PrepareResponse(const Json& body) const {
+  AVOCET_TRY(ResponseRequest request, ReadResponseRequest(body, store_));
+  AVOCET_TRY(PreparedRequest prepared, PrepareChat(request.chat));
+  prepared.kind = AnswerKind::kResponse;
+  prepared.output.drops_gap = true;
+  prepared.echo = std::move(request.echo);
+  prepared.is_stored = request.is_stored;
+  if (request.is_stored) prepared.conversation = std::move(request.chat["messages"]);
+  return prepared;
+}
+
+ApiResult<PreparedRequest> Preparer::PrepareInvocation(const Json& body) const {
+  const bool is_object = body.is_object();
+  if (is_object && body.contains("messages")) return PrepareChat(body);
+  if (is_object && body.contains("prompt")) return PrepareCompletion(body);
+  return Refuse(400, "", "the body has neither messages nor a prompt");
+}
+
+ApiResult<Json> Preparer::CountTokens(const Json& body) const {
+  AVOCET_TRY(const Json chat, ChatBodyOfMessages(body, MessagesUse::kCount));
+  AVOCET_TRY(ChatRequest request, ReadChatRequest(chat, options_));
+  AVOCET_TRY(const std::string text, Render(request.input));
+  AVOCET_TRY(const std::vector<int32_t> ids, Encode(text));
+  return Json::object({{"input_tokens", ids.size()}});
+}
+
+namespace {
+
+Json RenderedJson(const PreparedRequest& request, const PreparedPrompt& prompt, const ServerOptions& options) {
+  const engine::SamplingParams& sampling = request.sampling;
+  Json params = Json::object({{"n", request.fields.n},
+                              {"temperature", sampling.temperature},
+                              {"top_p", sampling.top_p},
+                              {"top_k", sampling.top_k},
+                              {"min_p", sampling.min_p},
+                              {"max_tokens", prompt.max_tokens}});
+  return Json::object({{"model", options.served_model_names.front()},
+                       {"prompt", prompt.text},
+                       {"token_ids", prompt.ids},
+                       {"sampling_params", std::move(params)}});
+}
+
+}  // namespace
+
+ApiResult<Json> Preparer::RenderedChat(const Json& body) const {
+  AVOCET_TRY(const PreparedRequest request, PrepareChat(body));
+  Json rendered = RenderedJson(request, request.prompts.front(), options_);
+  if (tokenizer_ != nullptr) rendered["prompt"] = tokenizer_->Decode(request.prompts.front().ids, tokenizer::SpecialTokens::kKeep);
+  return rendered;
+}
+
+ApiResult<Json> Preparer::RenderedPrompts(const Json& body) const {
+  AVOCET_TRY(const PreparedRequest request, PrepareCompletion(body));
+  Json list = Json::array();
+  for (const PreparedPrompt& prompt : request.prompts) list.push_back(RenderedJson(request, prompt, options_));
+  return list;
+}
+
+Json Preparer::TokenizerInfo() const {
+  Json info = Json::object({{"model_max_length", options_.max_model_len}, {"vocab_size", options_.vocab_size}});
+  if (tokenizer_ == nullptr) return info;
+  info["num_tokens"] = tokenizer_->vocab_size();
+  info["eos_token"] = tokenizer_->eos_token();
+  info["pad_token"] = tokenizer_->pad_token();
+  info["bos_token"] = tokenizer_->bos_token();
+  return info;
 }
 
 }  // namespace avocet::server

@@ -16,13 +16,15 @@
 #include "server/logprob_format.h"
 #include "server/openai.h"
 #include "server/output_parser.h"
+#include "server/response_store.h"
 #include "server/server_options.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace avocet::server {
 
-enum class AnswerKind : uint8_t { kChat, kCompletion };
+// kMessages and kResponse are chats in another dress.
+enum class AnswerKind : uint8_t { kChat, kCompletion, kMessages, kResponse };
 
 struct PreparedPrompt {
   std::vector<int32_t> ids;
@@ -49,6 +51,11 @@ struct PreparedRequest {
   bool keeps_one_call = false;  // parallel_tool_calls is false
   bool shows_reasoning = true;
 
+  // Of a response:
+  Json echo;          // fields of the request that the answer repeats
+  Json conversation;  // for the store
+  bool is_stored = false;
+
   TextRules text_rules;
 
   // Prompt `i / n`, sample `i % n`.
@@ -58,13 +65,22 @@ struct PreparedRequest {
 class Preparer {
  public:
   // options: borrowed. tokenizer: null with token ids only.
+  // store: of responses that a request may go on with; borrowed, null: there is none.
   Preparer(const ServerOptions& options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-           std::optional<tokenizer::ChatTemplate> chat_template);
+           std::optional<tokenizer::ChatTemplate> chat_template, const ResponseStore* store = nullptr);
 
   ApiResult<PreparedRequest> PrepareCompletion(const Json& body) const;
   ApiResult<PreparedRequest> PrepareChat(const Json& body) const;
-  ApiResult<Json> Tokenize(const Json& body) const;    // the answer of /tokenize
-  ApiResult<Json> Detokenize(const Json& body) const;  // the answer of /detokenize
+  ApiResult<PreparedRequest> PrepareMessages(const Json& body) const;
+  ApiResult<PreparedRequest> PrepareResponse(const Json& body) const;
+  // /invocations: what the body looks like decides.
+  ApiResult<PreparedRequest> PrepareInvocation(const Json& body) const;
+  ApiResult<Json> Tokenize(const Json& body) const;         // the answer of /tokenize
+  ApiResult<Json> Detokenize(const Json& body) const;       // the answer of /detokenize
+  ApiResult<Json> CountTokens(const Json& body) const;      // the answer of /v1/messages/count_tokens
+  ApiResult<Json> RenderedChat(const Json& body) const;     // the answer of /v1/chat/completions/render
+  ApiResult<Json> RenderedPrompts(const Json& body) const;  // the answer of /v1/completions/render
+  Json TokenizerInfo() const;                               // the answer of /tokenizer_info
 
  private:
   ApiResult<std::string> Render(const ChatInput& input) const;
@@ -84,6 +100,7 @@ class Preparer {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   std::optional<tokenizer::ChatTemplate> chat_template_;
   std::unique_ptr<grammar::GrammarCache> grammars_;
+  const ResponseStore* store_;
 };
 
 }  // namespace avocet::server

@@ -118,10 +118,13 @@ Result<void> CheckOptions(const ServerOptions& options) {
 struct Server::Impl {
   Impl(ServerOptions options_in, std::shared_ptr<const tokenizer::Tokenizer> tokenizer_in,
        std::optional<tokenizer::ChatTemplate> chat_template)
-      : options(std::move(options_in)), preparer(options, tokenizer_in, std::move(chat_template)), metrics(options) {
+      : options(std::move(options_in)),
+        preparer(options, tokenizer_in, std::move(chat_template), options.store_responses ? &responses : nullptr),
+        metrics(options) {
     parts.options = &options;
     parts.tokenizer = std::move(tokenizer_in);
     parts.metrics = &metrics;
+    if (options.store_responses) parts.responses = &responses;
   }
 
   int32_t num_active() const {
@@ -143,6 +146,7 @@ struct Server::Impl {
 
   ServerOptions options;
   ServerParts parts;
+  ResponseStore responses;
   Preparer preparer;
   Metrics metrics;
   StatsLine stats_line;
@@ -193,6 +197,7 @@ Result<void> Server::Start() {
   Impl& impl = *impl_;
   impl.helpers = std::make_unique<HelperPool>(impl.options.num_helper_threads);
   impl.parts.helpers = impl.helpers.get();
+  if (!impl.options.api_keys.empty()) LogInfo("paths that need no key: {}", impl.handler->OpenRoutes());
   if (impl.options.log_stats && impl.options.log_stats_interval.count() > 0) {
     impl.stats_line.Next(impl.backend->stats(), Clock::now());  // rates count from here
     impl.http->RunEvery(impl.options.log_stats_interval, [&impl] {

@@ -88,10 +88,16 @@ struct ServerOptions {
   bool enable_prompt_tokens_details = false;
   bool enable_force_include_usage = false;
   int32_t stream_interval = 1;
-  std::vector<std::string> api_keys;  // empty: no check
+  std::vector<std::string> api_keys;    // empty: no check
+  bool require_key_everywhere = false;  // but for /health and /ping
   std::string root_path;
   bool enable_request_id_headers = false;
-  bool enable_load_tracking = false;  // --enable-server-load-tracking
+  std::string system_fingerprint;  // empty: none
+  bool enable_tokenizer_info = false;
+  bool dev_mode = false;                           // VLLM_SERVER_DEV_MODE: routes for development
+  bool store_responses = false;                    // VLLM_ENABLE_RESPONSES_API_STORE
+  std::map<std::string, std::string> server_info;  // for /server_info
+  bool enable_load_tracking = false;               // --enable-server-load-tracking
   CorsOptions cors;
 
   // Logs and metrics.
