@@ -22,6 +22,13 @@ Result<void> CheckOptions(Command command, const Options& options) {
   if (options.enable_auto_tool_choice && options.tool_call_parser.empty()) {
     return FailParam("enable-auto-tool-choice", "--enable-auto-tool-choice needs --tool-call-parser; qwen3_coder fits this family");
   }
+  if (options.ssl_certfile.empty() && !(options.ssl_keyfile + options.ssl_ca_certs + options.ssl_ciphers).empty()) {
+    return FailParam("ssl-certfile", "TLS needs --ssl-certfile beside the other --ssl flags");
+  }
+  if (options.ssl_cert_reqs != 0 && options.ssl_ca_certs.empty()) {
+    return FailParam("ssl-cert-reqs", "--ssl-cert-reqs {} needs --ssl-ca-certs to check clients' certificates against",
+                     options.ssl_cert_reqs);
+  }
   if (options.enable_log_outputs && !options.enable_log_requests) {
     return FailParam("enable-log-outputs", "--enable-log-outputs needs --enable-log-requests");
   }

@@ -54,6 +54,10 @@ struct Options {
   std::string uds;
   std::vector<std::string> api_key;
   bool require_api_key_everywhere = false;
+  std::string ssl_certfile, ssl_keyfile, ssl_ca_certs, ssl_ciphers;
+  int32_t ssl_cert_reqs = 0;
+  bool enable_ssl_refresh = false;
+  bool disable_fastapi_docs = false;
   std::string root_path;
   bool enable_request_id_headers = false;
   int64_t h11_max_incomplete_event_size = 4 << 20;

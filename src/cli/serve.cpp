@@ -60,7 +60,13 @@ std::vector<std::string> ServedNames(const Options& options, const ModelPath& pa
 }
 
 void FillHttp(const Options& options, server::ServerOptions* out) {
-  out->listen = {.host = options.host, .port = static_cast<uint16_t>(options.port), .uds = options.uds};
+  out->listen = {.host = options.host, .port = static_cast<uint16_t>(options.port), .uds = options.uds, .tls = {}};
+  out->listen.tls = {.certfile = options.ssl_certfile,
+                     .keyfile = options.ssl_keyfile,
+                     .ca_certs = options.ssl_ca_certs,
+                     .client_certificates = static_cast<server::ClientCertificates>(options.ssl_cert_reqs),
+                     .ciphers = options.ssl_ciphers,
+                     .refresh = options.enable_ssl_refresh};
   out->http.header_bytes_max = static_cast<uint32_t>(options.h11_max_incomplete_event_size);
   out->http.header_count_max = options.h11_max_header_count;
   out->http.keep_alive = Milliseconds(options.keep_alive_s);
@@ -143,6 +149,7 @@ void FillApi(const Options& options, server::ServerOptions* out) {
   out->response_role = options.response_role;
   out->enable_tokenizer_info = options.enable_tokenizer_info_endpoint;
   out->dev_mode = options.server_dev_mode;
+  out->enable_docs = !options.disable_fastapi_docs;
   out->store_responses = options.store_responses;
   if (!options.reasoning_parser.empty()) out->reasoning_format = server::ReasoningFormat::kThinkTags;
   const std::string& parser = options.tool_call_parser;

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "server/openapi.h"
 #include "server/random_id.h"
 
 namespace avocet::server {
@@ -116,6 +117,7 @@ std::span<const ApiHandler::Route> ApiHandler::Routes() {
       {"/v1/responses/{id}/cancel", kPost, &ApiHandler::CancelResponse},
       {"/invocations", kPost, &ApiHandler::Invocations},
       {"/tokenizer_info", kGet, &ApiHandler::TokenizerInfo},
+      {"/openapi.json", kGet, &ApiHandler::OpenApi},
       {"/server_info", kGet, &ApiHandler::ServerInfo},
       {"/tokenize", kPost, &ApiHandler::Tokenize},
       {"/detokenize", kPost, &ApiHandler::Detokenize},
@@ -126,6 +128,7 @@ std::span<const ApiHandler::Route> ApiHandler::Routes() {
 bool ApiHandler::IsOffered(const Route& route) const {
   if (route.method == &ApiHandler::TokenizerInfo) return parts_.options->enable_tokenizer_info;
   if (route.method == &ApiHandler::ServerInfo) return parts_.options->dev_mode;
+  if (route.method == &ApiHandler::OpenApi) return parts_.options->enable_docs;
   return true;
 }
 
@@ -366,6 +369,14 @@ void ApiHandler::ServerInfo(Call call) {
   Json info = Json::object();
   for (const auto& [name, value] : parts_.options->server_info) info[name] = value;
   call.exchange->Respond(200, kJsonType, DumpJson(Json::object({{"version", AVOCET_VERSION}, {"options", std::move(info)}})));
+}
+
+void ApiHandler::OpenApi(Call call) {
+  std::vector<ApiRoute> routes;
+  for (const Route& route : Routes()) {
+    if (IsOffered(route)) routes.push_back({route.path, route.MethodList()});
+  }
+  call.exchange->Respond(200, kJsonType, DumpJson(OpenApiDocument(routes, AVOCET_VERSION)));
 }
 
 void ApiHandler::Tokenize(Call call) {

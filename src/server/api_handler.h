@@ -71,6 +71,7 @@ class ApiHandler {
   void CancelResponse(Call call);
   void TokenizerInfo(Call call);
   void ServerInfo(Call call);
+  void OpenApi(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 

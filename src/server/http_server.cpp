@@ -29,6 +29,7 @@ using LocalProtocol = asio::local::stream_protocol;
 
 namespace {
 
+constexpr auto kTlsPoll = std::chrono::seconds(1);
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after the system refused one, e.g. for want of descriptors
 
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
@@ -98,6 +99,7 @@ struct HttpServer::Impl {
   void OnAccepted(Acceptor<Protocol>& acceptor, IoThread& io, ErrorCode error, typename Protocol::socket socket);
   void Admit(IoThread& io, internal::Socket socket, std::string peer);
   void Tick();
+  void WatchTlsFiles();
 
   HttpShared shared;
   std::vector<std::unique_ptr<IoThread>> threads;
@@ -111,6 +113,9 @@ struct HttpServer::Impl {
   std::optional<asio::steady_timer> periodic_timer;  // io thread 0
   std::chrono::milliseconds period{};
   std::function<void()> periodic_task;
+  TlsOptions tls;
+  std::string tls_files_state;                  // as read last
+  std::optional<asio::steady_timer> tls_timer;  // io thread 0
   bool is_started = false;
   bool is_stopped = false;
 };
@@ -145,8 +150,8 @@ Result<void> HttpServer::Impl::BindTcp(const ListenOptions& listen) {
                 listen.host.empty() ? "any address" : listen.host, listen.port, error.message());
   }
   const bool needs_brackets = listen.host.find(':') != std::string::npos;
-  url = fmt::format("http://{}{}{}:{}", needs_brackets ? "[" : "", listen.host.empty() ? "0.0.0.0" : listen.host, needs_brackets ? "]" : "",
-                    port);
+  url = fmt::format("{}://{}{}{}:{}", shared.tls != nullptr ? "https" : "http", needs_brackets ? "[" : "",
+                    listen.host.empty() ? "0.0.0.0" : listen.host, needs_brackets ? "]" : "", port);
   return {};
 }
 
@@ -209,13 +214,14 @@ void HttpServer::Impl::Admit(IoThread& io, internal::Socket socket, std::string 
         "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{}",
         body.size(), body);
     ErrorCode ignored;
+    if (shared.tls != nullptr) return;  // nobody could read it
     socket.non_blocking(true, ignored);
     socket.send(asio::buffer(answer), 0, ignored);
     return;
   }
   // The socket belongs to the io thread's context; the session is made there.
-  asio::post(io.context, [this, &io, socket = std::move(socket), peer = std::move(peer)]() mutable {
-    std::make_shared<HttpSession>(io, shared, std::move(socket), std::move(peer))->Start();
+  asio::post(io.context, [this, &io, socket = std::move(socket), peer = std::move(peer), context = shared.tls]() mutable {
+    std::make_shared<HttpSession>(io, shared, std::move(socket), std::move(peer), std::move(context))->Start();
   });
 }
 
@@ -225,6 +231,25 @@ void HttpServer::Impl::Tick() {
     if (stopped) return;
     periodic_task();
     Tick();
+  });
+}
+
+// New connections get the new certificate; files that cannot be read change nothing.
+void HttpServer::Impl::WatchTlsFiles() {
+  tls_timer->expires_after(kTlsPoll);
+  tls_timer->async_wait([this](ErrorCode stopped) {
+    if (stopped) return;
+    if (std::string state = internal::TlsFilesState(tls); state != tls_files_state) {
+      tls_files_state = std::move(state);
+      Result<internal::TlsContext> context = internal::MakeTlsContext(tls);
+      if (context.has_value()) {
+        shared.tls = *std::move(context);
+        LogInfo("the certificate was read again");
+      } else {
+        LogWarning("the old certificate is kept: {}", context.error().message);
+      }
+    }
+    WatchTlsFiles();
   });
 }
 
@@ -238,6 +263,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Create(const ListenOptions& list
                                                        HttpHooks hooks) {
   if (num_io_threads < 1) return Fail(Errc::kInvalidArgument, "{} io threads, at least 1 is needed", num_io_threads);
   auto impl = std::make_unique<Impl>(limits, num_io_threads, std::move(hooks));
+  if (!listen.tls.certfile.empty()) {
+    impl->tls = listen.tls;
+    impl->tls_files_state = internal::TlsFilesState(listen.tls);
+    AVOCET_TRY(impl->shared.tls, internal::MakeTlsContext(listen.tls));
+    if (listen.tls.refresh) impl->tls_timer.emplace(impl->first_context());
+  }
   if (listen.uds.empty()) {
     AVOCET_TRY_VOID(impl->BindTcp(listen));
   } else {
@@ -261,6 +292,7 @@ Result<void> HttpServer::Start() {
     impl_->Accept<LocalProtocol>(*impl_->local_acceptor);
   }
   if (impl_->periodic_task) impl_->Tick();
+  if (impl_->tls_timer.has_value()) impl_->WatchTlsFiles();
   impl_->is_started = true;
   for (auto& io : impl_->threads) io->thread = std::thread([io = io.get()] { RunUntilStopped(*io); });
   return {};

@@ -118,10 +118,11 @@ class HttpSession::Exchange final : public HttpExchange {
   bool is_stream_ = false;
 };
 
-HttpSession::HttpSession(IoThread& io, HttpShared& shared, Socket socket, std::string peer)
+HttpSession::HttpSession(IoThread& io, HttpShared& shared, Socket socket, std::string peer, TlsContext tls)
     : io_(io),
       shared_(shared),
       socket_(std::move(socket)),
+      tls_context_(std::move(tls)),
       peer_(std::move(peer)),
       buffer_(shared.limits.header_bytes_max + kPipelinedBytesMax + kReadBytes),
       timer_(io.context) {
@@ -135,7 +136,20 @@ HttpSession::~HttpSession() = default;
 void HttpSession::Start() {
   PrepareForNext();
   SetDeadline(Clock::now() + shared_.limits.header_timeout);
-  BeginRead();
+  if (tls_context_ == nullptr) {
+    BeginRead();
+    return;
+  }
+  tls_stream_.emplace(socket_, *tls_context_);
+  tls_stream_->async_handshake(asio::ssl::stream_base::server, [self = shared_from_this()](ErrorCode error) {
+    if (self->state_ == State::kClosed) return;
+    if (error) {
+      LogDebug("{}: no TLS connection: {}", self->peer_, error.message());
+      self->Close();
+    } else {
+      self->BeginRead();
+    }
+  });
 }
 
 void HttpSession::CloseIfIdle() {
@@ -172,10 +186,15 @@ void HttpSession::BeginRead() {
   // Enough was read ahead; more is read when this answer is out.
   if (state_ == State::kWorking && buffer_.size() >= kPipelinedBytesMax) return;
   is_reading_ = true;
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](ErrorCode error, size_t num_bytes) {
+  auto done = [self = shared_from_this()](ErrorCode error, size_t num_bytes) {
     self->is_reading_ = false;
     self->OnRead(error, num_bytes);
-  });
+  };
+  if (tls_stream_.has_value()) {
+    tls_stream_->async_read_some(buffer_.prepare(kReadBytes), std::move(done));
+  } else {
+    socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(done));
+  }
 }
 
 void HttpSession::OnRead(ErrorCode error, size_t num_bytes) {
@@ -332,11 +351,16 @@ void HttpSession::BeginWrite() {
   buffers[0] += out_offset_;
   is_writing_ = true;
   SetDeadline(Clock::now() + shared_.limits.write_timeout);
-  socket_.async_write_some(buffers, [self = shared_from_this()](ErrorCode error, size_t num_bytes) {
+  auto done = [self = shared_from_this()](ErrorCode error, size_t num_bytes) {
     self->is_writing_ = false;
     self->num_writing_ = 0;
     self->OnWritten(error, num_bytes);
-  });
+  };
+  if (tls_stream_.has_value()) {
+    tls_stream_->async_write_some(buffers, std::move(done));
+  } else {
+    socket_.async_write_some(buffers, std::move(done));
+  }
 }
 
 void HttpSession::OnWritten(ErrorCode error, size_t num_bytes) {

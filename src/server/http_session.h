@@ -17,12 +17,14 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
 #include "server/http_server.h"
+#include "server/tls.h"
 
 namespace avocet::server::internal {
 
@@ -41,6 +43,9 @@ struct HttpShared {
   std::atomic<int32_t> num_connections{0};
   std::atomic<int32_t> num_busy{0};
   std::atomic<size_t> body_bytes{0};  // of requests being received or prepared
+
+  // Of new connections; null: plain HTTP. Io thread 0 only.
+  TlsContext tls;
 };
 
 struct IoThread {
@@ -58,7 +63,8 @@ struct IoThread {
 
 class HttpSession final : public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(IoThread& io, HttpShared& shared, Socket socket, std::string peer);
+  // tls: null: plain HTTP.
+  HttpSession(IoThread& io, HttpShared& shared, Socket socket, std::string peer, TlsContext tls);
   ~HttpSession();
 
   void Start();
@@ -99,6 +105,8 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession> {
   IoThread& io_;
   HttpShared& shared_;
   Socket socket_;
+  TlsContext tls_context_;                                // before the stream that uses it
+  std::optional<asio::ssl::stream<Socket&>> tls_stream_;  // through which all bytes go, if there is one
   std::string peer_;
   State state_ = State::kIdle;
   bool keeps_alive_ = true;  // after the current answer

@@ -16,10 +16,22 @@
 
 namespace avocet::server {
 
+enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };  // --ssl-cert-reqs 0, 1, 2
+
+struct TlsOptions {
+  std::string certfile;  // empty: plain HTTP
+  std::string keyfile;   // empty: in certfile
+  std::string ca_certs;  // of clients' certificates
+  ClientCertificates client_certificates = ClientCertificates::kNone;
+  std::string ciphers;   // empty: the library's choice
+  bool refresh = false;  // read the files again when they change
+};
+
 struct ListenOptions {
   std::string host;      // empty: all interfaces, IPv6 and IPv4
   uint16_t port = 8000;  // 0: any free port, see Server::port()
   std::string uds;       // a Unix socket path instead of host and port
+  TlsOptions tls = {};
 };
 
 struct HttpLimits {
@@ -94,6 +106,7 @@ struct ServerOptions {
   bool enable_request_id_headers = false;
   std::string system_fingerprint;  // empty: none
   bool enable_tokenizer_info = false;
+  bool enable_docs = true;                         // /openapi.json
   bool dev_mode = false;                           // VLLM_SERVER_DEV_MODE: routes for development
   bool store_responses = false;                    // VLLM_ENABLE_RESPONSES_API_STORE
   std::map<std::string, std::string> server_info;  // for /server_info

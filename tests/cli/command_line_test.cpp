@@ -135,7 +135,7 @@ TEST(CommandLine, WrongValues_AreUsageErrorsThatNameFlagAndValue) {
 }
 
 TEST(CommandLine, RefusedFlags_SayWhy) {
-  const Words cases[] = {{"--enable-lora"},     {"--middleware", "a.b"},     {"--ssl-keyfile", "k"},    {"--headless"},
+  const Words cases[] = {{"--enable-lora"},     {"--middleware", "a.b"},     {"--grpc", "k"},    {"--headless"},
                          {"--worker-cls", "x"}, {"--kv-cache-dtype", "fp8"}, {"--load-format", "gguf"}, {"--kv-transfer-config", "{}"}};
   for (const Words& words : cases) {
     const Error error = ErrorOf(words);

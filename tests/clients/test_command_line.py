@@ -54,7 +54,7 @@ def test_wrong_use_exits_with_2(words, says):
 
 
 @pytest.mark.parametrize("words,says", [
-    (["--enable-auto-tool-choice"], "--tool-call-parser"), (["--ssl-keyfile", "k"], "TLS"), (["--enable-lora"], "adapters"),
+    (["--enable-auto-tool-choice"], "--tool-call-parser"), (["--ssl-keyfile", "k"], "--ssl-certfile"), (["--enable-lora"], "adapters"),
     (["--quantization", "ascend"], "quant_model_description"), (["--max-model-len", "9000"], "8192"),
     (["--max-num-seqs", "64", "--max-num-batched-tokens", "7"], "--max-num-batched-tokens"),
     (["--kv-cache-memory-bytes", "1M", "--max-num-seqs", "4096"], "missing"), (["--kv-cache-memory-bytes", "900G"], "missing"),

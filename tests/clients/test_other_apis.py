@@ -1,13 +1,16 @@
 """/v1/messages with the official anthropic client, /v1/responses with the official openai client, and the smaller routes."""
 
 import json
+import ssl
+import subprocess
+import time
 
 import anthropic
 import httpx
 import openai
 import pytest
 
-from server_process import ROOT, server
+from server_process import ROOT, ServerProcess, server
 
 TASKS = [json.loads(line) for line in (ROOT / "models/training/eval.jsonl").read_text().splitlines()]
 WEATHER = next(task for task in TASKS if task["kind"] == "weather_call" and task["correct"])
@@ -202,3 +205,62 @@ def test_key_everywhere():
             for path in ("/metrics", "/version", "/load"):
                 assert client.get(path).status_code == 401
                 assert client.get(path, headers={"Authorization": "Bearer a"}).status_code == 200
+
+
+def test_openapi_document(base_url):
+    with httpx.Client(base_url=base_url) as client:
+        document = client.get("/openapi.json").json()
+        assert document["openapi"].startswith("3.") and "temperature" in document["components"]["schemas"]["ChatRequest"]["properties"]
+        for path, operations in document["paths"].items():
+            # Every route is there: what is refused is the empty call, not the path.
+            for method in operations:
+                reply = client.request(method.upper(), path.replace("{id}", "x").replace("{name}", "demo"), json={} if method == "post" else None)
+                assert reply.status_code != 405 and ("there is no" not in reply.text), path
+
+
+def certificate(folder, name):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True)
+
+
+def served_name(port):
+    """The subject of the certificate that the server shows."""
+    shown = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", "x"], input="", capture_output=True, text=True,
+                           timeout=20)
+    return next(line for line in shown.stdout.splitlines() if line.startswith("subject="))
+
+
+def test_tls_and_its_refresh(tmp_path):
+    certificate(tmp_path, "first")
+    running = ServerProcess("models/demo", "--served-model-name", "demo", "--ssl-certfile", tmp_path / "cert.pem", "--ssl-keyfile",
+                            tmp_path / "key.pem", "--enable-ssl-refresh", wait=False)
+    url = running.url.replace("http://", "https://")
+    try:
+        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        with httpx.Client(base_url=url, verify=context, timeout=60) as client:
+            for _ in range(600):
+                try:
+                    if client.get("/health").status_code == 200:
+                        break
+                except httpx.ConnectError:
+                    time.sleep(0.1)
+            body = {"model": "demo", "prompt": "a", "max_tokens": 40, "ignore_eos": True}
+            whole = client.post("/v1/completions", json={**body, "temperature": 0}).json()
+            lines = client.post("/v1/completions", json={**body, "temperature": 0, "stream": True}).text.split("\n\n")
+            text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines if line.startswith("data: {"))
+            assert text == whole["choices"][0]["text"] and lines[-2] == "data: [DONE]"
+            large = client.post("/tokenize", json={"prompt": "a b " * 300_000})  # many records each way
+            assert large.status_code == 200 and large.json()["count"] > 300_000
+            with pytest.raises(httpx.HTTPError):
+                httpx.get(running.url + "/health")
+            assert "first" in served_name(running.port)
+            certificate(tmp_path, "second")
+            for _ in range(200):
+                if "second" in served_name(running.port):
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail("the new certificate was never served")
+            assert client.get("/health").status_code == 200  # the old connection goes on
+    finally:
+        assert running.stop() == 0
