@@ -58,6 +58,11 @@ StateId CompiledGrammar::Advance(StateId state, int32_t token) {
   return state;
 }
 
+bool CompiledGrammar::IsWorn() {
+  const std::lock_guard lock(mutex_);
+  return table_.IsWorn();
+}
+
 void CompiledGrammar::Allow(StateId state, std::span<uint64_t> allowed) {
   const std::lock_guard lock(mutex_);
   const auto known = masks_.find(state);

@@ -40,6 +40,7 @@ class CompiledGrammar {
   StateId start() const { return start_; }
   // The state after the bytes of a token; kDead if it does not fit.
   StateId Advance(StateId state, int32_t token);
+  bool IsWorn();  // StateTable
   // Which tokens may follow; the end of the text among them where the grammar may end.
   void Allow(StateId state, std::span<uint64_t> allowed);
 
@@ -70,7 +71,7 @@ class SequenceConstraint final : public engine::TokenConstraint {
  private:
   // After each token: a state of the grammar, or one of these.
   static constexpr StateId kThinking{-3};
-  static constexpr StateId kEnded{-4};         // nothing but the end of the text may follow
+  static constexpr StateId kEnded{-4};          // nothing but the end of the text may follow
   static constexpr StateId kAfterThinking{-5};  // the grammar begins, a gap may stand before it
 
   void Follow(std::span<const int32_t> generated);

@@ -73,6 +73,10 @@ Result<std::shared_ptr<CompiledGrammar>> GrammarCache::Get(const Source& source)
     const std::lock_guard lock(mutex_);
     for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
       if (kept->first != key) continue;
+      if (kept->second->IsWorn()) {  // those who follow it go on with it
+        kept_.erase(kept);
+        break;
+      }
       kept_.splice(kept_.begin(), kept_, kept);
       return kept_.front().second;
     }

@@ -75,6 +75,7 @@ void StateTable::Close(std::vector<Config> from) {
   while (!queue_.empty()) {
     const Config config = queue_.back();
     queue_.pop_back();
+    ++num_visits_;
     const Automaton::Node& node = automaton_.nodes[static_cast<size_t>(config.node)];
     if (!node.bytes.empty()) closed_.push_back(config);
     if (node.is_end) Leave(config.stack);
@@ -92,7 +93,8 @@ StateId StateTable::Intern() {
   if (closed_.empty() && !accepts_) return StateId::kDead;
   const auto key = std::make_pair(closed_, accepts_);
   if (const auto known = state_of_.find(key); known != state_of_.end()) return known->second;
-  if (states_.size() >= kStatesMax) return StateId::kDead;
+  if (states_.size() >= kStatesMax || num_configs_ + closed_.size() > kConfigsTotalMax) return StateId::kDead;
+  num_configs_ += closed_.size();
   const auto id = static_cast<StateId>(states_.size());
   State& state = states_.emplace_back();
   state.configs = closed_;
@@ -102,7 +104,13 @@ StateId StateTable::Intern() {
   return id;
 }
 
+bool StateTable::IsWorn() const {
+  return states_.size() > kStatesMax / 2 || num_configs_ > kConfigsTotalMax / 2 || num_visits_ > kVisitsMax / 2 ||
+         stacks_.size() > kStacksMax / 2;
+}
+
 StateId StateTable::FindNext(StateId state, uint8_t byte) {
+  if (num_visits_ >= kVisitsMax) return StateId::kDead;
   std::vector<Config> reached;
   for (const Config& config : states_[static_cast<size_t>(state)].configs) {
     for (const Automaton::ByteEdge& edge : automaton_.nodes[static_cast<size_t>(config.node)].bytes) {

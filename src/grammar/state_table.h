@@ -27,6 +27,8 @@ class StateTable {
   const std::array<uint64_t, 2>& SelfLoops(StateId state);
 
   size_t num_states() const { return states_.size(); }
+  // Half of a bound is used up: whoever needs the grammar next should begin with a new table.
+  bool IsWorn() const;
 
  private:
   // A place in the network and where to go on when its rule has ended.
@@ -76,6 +78,9 @@ class StateTable {
   std::vector<Config> queue_;
   std::unordered_map<uint64_t, bool> seen_;
   bool accepts_ = false;
+
+  size_t num_configs_ = 0;  // of all states
+  size_t num_visits_ = 0;
 };
 
 }  // namespace avocet::grammar

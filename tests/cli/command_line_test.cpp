@@ -135,8 +135,14 @@ TEST(CommandLine, WrongValues_AreUsageErrorsThatNameFlagAndValue) {
 }
 
 TEST(CommandLine, RefusedFlags_SayWhy) {
-  const Words cases[] = {{"--enable-lora"},     {"--middleware", "a.b"},     {"--grpc", "k"},    {"--headless"},
-                         {"--worker-cls", "x"}, {"--kv-cache-dtype", "fp8"}, {"--load-format", "gguf"}, {"--kv-transfer-config", "{}"}};
+  const Words cases[] = {{"--enable-lora"},
+                         {"--middleware", "a.b"},
+                         {"--grpc"},
+                         {"--headless"},
+                         {"--worker-cls", "x"},
+                         {"--kv-cache-dtype", "fp8"},
+                         {"--load-format", "gguf"},
+                         {"--kv-transfer-config", "{}"}};
   for (const Words& words : cases) {
     const Error error = ErrorOf(words);
     EXPECT_EQ(error.code, Errc::kUnsupported) << words[0] << ": " << error.message;

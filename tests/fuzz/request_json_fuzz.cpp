@@ -44,6 +44,9 @@ ServerOptions Options() {
   options.vocab_size = kVocabulary;
   options.trust_request_chat_template = true;
   options.priorities_allowed = true;
+  options.tool_format = ToolFormat::kFunctionTags;
+  options.reasoning_format = ReasoningFormat::kThinkTags;
+  options.enable_auto_tool_choice = true;
   return options;
 }
 
@@ -97,7 +100,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto check_request = [](const ApiResult<PreparedRequest>& request) {
     request.has_value() ? CheckPrepared(*request) : CheckRefusal(request.error());
   };
-  switch (data[0] % 4) {
+  switch (data[0] % 8) {
+    case 4: check_request(ThePreparer().PrepareMessages(*body)); break;
+    case 5: check_request(ThePreparer().PrepareResponse(*body)); break;
+    case 6: check_answer(ThePreparer().CountTokens(*body)); break;
+    case 7: check_request(ThePreparer().PrepareInvocation(*body)); break;
     case 0: check_request(ThePreparer().PrepareCompletion(*body)); break;
     case 1: check_request(ThePreparer().PrepareChat(*body)); break;
     case 2: check_answer(ThePreparer().Tokenize(*body)); break;

@@ -209,5 +209,22 @@ TEST(Grammar, Ambiguity_IsBounded) {
   EXPECT_LT(table.num_states(), 2000u);
 }
 
+// 2^12 states of hundreds of ways each would be gigabytes and minutes: the bounds come first, and what is left is in the language.
+TEST(Grammar, ExplodingStates_MeetTheBounds) {
+  Result<Automaton> automaton = Compile({.kind = SourceKind::kRegex, .text = "(.?){700}[aeiou].{12}"});
+  ASSERT_TRUE(automaton.has_value()) << automaton.error().message;
+  StateTable table(*std::move(automaton));
+  uint32_t random = 7;
+  for (int run = 0; run < 400 && !table.IsWorn(); ++run) {
+    StateId state = table.start();
+    for (int i = 0; i < 40 && state != StateId::kDead; ++i) {
+      random = random * 1664525u + 1013904223u;
+      state = table.Next(state, (random >> 30) == 0 ? 'a' : 'b');
+    }
+  }
+  EXPECT_LT(table.num_states(), 5000u);
+  EXPECT_NE(table.Next(table.start(), 'a'), StateId::kDead);
+}
+
 }  // namespace
 }  // namespace avocet::grammar
