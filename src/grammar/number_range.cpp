@@ -7,7 +7,7 @@
 namespace avocet::grammar {
 namespace {
 
-constexpr int64_t kLargest = 999'999'999'999'999'999;  // 18 digits
+constexpr int64_t kLargest = 999'999'999'999'999;  // 15 digits, exact as a double
 
 Expr Digits(char first, char last, Builder& builder) {
   if (first > last) return builder.Choice({});

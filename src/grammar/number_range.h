@@ -13,7 +13,7 @@ struct NumberBounds {
   bool min_is_open = false, max_is_open = false;
 };
 
-// Integers within the bounds, at most 18 digits; numbers may have a fraction where it cannot leave the bounds.
+// Integers within the bounds, at most 15 digits; numbers may have a fraction where it cannot leave the bounds.
 Expr IntegerWithin(const NumberBounds& bounds, Builder& builder);
 Expr NumberWithin(const NumberBounds& bounds, Builder& builder);
 

@@ -80,6 +80,8 @@ TEST(Grammar, Schema_LetsThroughWhatIsValid) {
       {R"({"type":["integer","null"],"minimum":3,"maximum":120})", {"3", "120", "99", "null"}, {"2", "121", "-3", "007"}},
       {R"({"type":"integer","exclusiveMinimum":-20,"maximum":-3})", {"-3", "-19", "-10"}, {"-20", "-2", "0", "-100"}},
       {R"({"type":"number","minimum":0.5,"exclusiveMaximum":2})", {"1", "1.5", "1.99"}, {"0", "2", "2.5", "-1"}},
+      {R"({"type":"integer","minimum":-3})", {"-3", "999999999999999"}, {"-4", "1234567890123456"}},
+      {R"({"type":"number","maximum":1e300})", {"-5.5", "3"}, {"x"}},
       {R"({"type":"number"})", {"0", "-1.5", "3e8", "12.50"}, {"01", ".5", "1.", "+1"}},
       {R"({"type":"string","pattern":"^[a-z]+\"$"})", {R"("ab\"")"}, {R"("ab")", R"("AB\"")"}},
       {R"({"type":"string","pattern":"b"})", {R"("abc")", R"("b")"}, {R"("ac")"}},
