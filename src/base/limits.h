@@ -69,6 +69,7 @@ inline constexpr int32_t kHeadsMax = 512;      // query, K/V, key and value head
 inline constexpr int32_t kConvKernelMax = 16;  // taps of the causal convolution
 inline constexpr int32_t kVocabRowsMax = 1 << 22;
 inline constexpr int32_t kPositionsMax = 1 << 24;  // of one sequence
+inline constexpr int32_t kDraftsMax = 15;          // draft tokens per sequence and step
 inline constexpr int32_t kDraftLayersMax = 16;     // multi-token-prediction layers
 inline constexpr size_t kEosIdsMax = 64;           // stop ids in config.json or generation_config.json
 inline constexpr int32_t kWorkersMax = 512;

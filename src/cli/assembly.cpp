@@ -102,6 +102,77 @@ Result<void> ReadQuantization(const Options& options, ModelFiles* files) {
   return {};
 }
 
+// --speculative-config: which drafter and how many drafts. Everything that would need another drafter is refused by name.
+class DraftChoice {
+ public:
+  explicit DraftChoice(ModelFiles* files) : files_(files) {}
+
+  Result<void> Take(const std::string& text) {
+    if (text.empty() || text == "{}") return {};
+    AVOCET_TRY(const Json json, ParseJson(text));
+    if (!json.is_object()) return FailParam(kFlag, "--speculative-config takes a JSON object, got {}", Printable(text));
+    model::ModelConfig& config = files_->config;
+    if (config.num_mtp_layers == 0) {
+      return FailParam(
+          kFlag,
+          "--speculative-config: the checkpoint has no draft layer (mtp_num_hidden_layers in config.json is 0 or absent); leave "
+          "the flag out or serve a checkpoint with mtp tensors");
+    }
+    if (config.num_mtp_layers > 1) {
+      return FailParam(kFlag, "--speculative-config: the checkpoint has {} draft layers, only one is offered", config.num_mtp_layers);
+    }
+    config.num_drafts = config.num_mtp_layers;
+    for (const auto& [key, value] : json.items()) AVOCET_TRY_VOID(TakeKey(key, value));
+    return {};
+  }
+
+ private:
+  static constexpr const char* kFlag = "speculative-config";
+
+  Result<void> TakeKey(const std::string& key, const Json& value) {
+    if (key == "method")
+      return OneOf(key, value, {"qwen3_5_mtp", "qwen3_next_mtp", "mtp"}, "drafts come from the checkpoint's own draft layer");
+    if (key == "num_speculative_tokens") return TakeCount(value);
+    if (key == "draft_sample_method")
+      return OneOf(key, value, {"greedy"}, "the likeliest token is drafted; answers are distributed the same");
+    if (key == "rejection_sample_method") return OneOf(key, value, {"standard"}, "drafts are verified exactly");
+    if (key == "draft_depth") {
+      AVOCET_TRY_VOID(OneOf(key, value, {"measured", "fixed"}, "measured takes as many drafts as pay"));
+      if (value == "fixed") files_->draft_depth = engine::DraftDepthPolicy::kMost;
+      return {};
+    }
+    // Of another platform's drafter: nothing here is captured, padded or sharded, whatever they say.
+    for (const char* known : {"enforce_eager", "disable_padded_drafter_batch", "draft_tensor_parallel_size", "max_model_len",
+                              "use_local_argmax_reduction", "quantization"}) {
+      if (key == known) return {};
+    }
+    return FailParam(kFlag,
+                     "--speculative-config: {} is not offered; known are method, num_speculative_tokens, draft_depth, draft_sample_method, "
+                     "rejection_sample_method",
+                     Printable(key));
+  }
+
+  Result<void> TakeCount(const Json& value) {
+    if (!value.is_number_integer() || value.get<double>() < 1 || value.get<double>() > limits::kDraftsMax) {
+      return FailParam(kFlag, "--speculative-config: num_speculative_tokens must be 1 to {}, got {}", limits::kDraftsMax,
+                       Printable(value.dump()));
+    }
+    files_->config.num_drafts = value.get<int32_t>();
+    return {};
+  }
+
+  static Result<void> OneOf(const std::string& key, const Json& value, std::initializer_list<const char*> known, const char* reason) {
+    for (const char* one : known) {
+      if (value == one) return {};
+    }
+    std::string names;
+    for (const char* one : known) names += (names.empty() ? "" : ", ") + std::string(one);
+    return FailParam(kFlag, "--speculative-config: {} {} is not offered ({}); known: {}", key, Printable(value.dump()), reason, names);
+  }
+
+  ModelFiles* files_;
+};
+
 void ChooseNumbers(const Options& options, ModelFiles* files) {
   const std::string& dtype = options.dtype;
   if (dtype == "float32" || dtype == "float") {
@@ -183,6 +254,7 @@ Result<ModelFiles> ReadModelFiles(const Options& options, const Environment& env
   AVOCET_TRY(files.path, FindModel(options, environment));
   AVOCET_TRY(files.config, ReadConfig(options, files.path.dir));
   AVOCET_TRY_VOID(ReadQuantization(options, &files));
+  AVOCET_TRY_VOID(DraftChoice(&files).Take(options.speculative_config));
   AVOCET_TRY(files.generation, ReadGenerationConfig(options, files.path.dir));
   ChooseNumbers(options, &files);
   return files;
@@ -210,6 +282,7 @@ Result<MemoryPlan> PlanFor(const Options& options, const Machine& machine, const
   const MemoryNeeds needs{.weights_bytes = model::PackedModelBytes(files.config, WeightFormatFor(files), files.quantization()),
                           .page_bytes = smallest.page_bytes,
                           .slot_bytes = smallest.slot_bytes,
+                          .num_drafts = files.config.num_drafts,
                           .model_max_len = files.config.max_positions,
                           .workspace_bytes = [&](int32_t rows, int32_t logit_rows, int32_t context) {
                             return footprint(rows, logit_rows, context).workspace_bytes;
@@ -310,6 +383,8 @@ engine::EngineOptions EngineOptionsFor(const Options& options, const Assembly& a
           .long_prefill_token_threshold = options.long_prefill_token_threshold,
           .max_waiting = options.max_waiting,
           .policy = options.scheduling_policy == "priority" ? engine::SchedulingPolicy::kPriority : engine::SchedulingPolicy::kFcfs,
+          .num_drafts = assembly.files.config.num_drafts,
+          .draft_depth = assembly.files.draft_depth,
           .seed = static_cast<uint64_t>(options.seed),
           .vocab_size = assembly.tokenizer != nullptr ? std::min(assembly.tokenizer->vocab_size(), assembly.files.config.vocab_rows)
                                                       : assembly.files.config.vocab_rows};

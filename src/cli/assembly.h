@@ -48,6 +48,7 @@ struct ModelFiles {
   std::string dtype_note;                                // what --dtype came to, for the report
 
   weights::Quantization quantization() const { return {description ? &*description : nullptr, config.int8_by_dtype, rounds_to_int8}; }
+  engine::DraftDepthPolicy draft_depth = engine::DraftDepthPolicy::kMeasured;  // config.num_drafts says how many
 };
 
 struct Assembly {

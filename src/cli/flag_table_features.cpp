@@ -239,9 +239,10 @@ constexpr auto kFeatures = std::to_array<FlagSpec>({
     {.name = "speculative-config",
      .kind = FlagKind::kJson,
      .aliases = "-sc",
-     .effect = FlagEffect::kNone,
-     .reason = "drafts are not offered yet: tokens are decoded one at a time, with the same result",
-     .help = "Drafts: '{\"method\": \"qwen3_5_mtp\", \"num_speculative_tokens\": 3}'."},
+     .target = &Options::speculative_config,
+     .help = "Drafts by the checkpoint's own draft layer: '{\"method\": \"qwen3_5_mtp\", \"num_speculative_tokens\": 3}', at most 15 per "
+             "step. The tokens are the same with and without. A step takes as many as pay by what was measured so far; "
+             "\"draft_depth\": \"fixed\" takes them all."},
     {.name = "compilation-config",
      .kind = FlagKind::kJson,
      .aliases = "-cc",

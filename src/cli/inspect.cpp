@@ -31,7 +31,7 @@ std::vector<std::string> DescribeConfig(const model::ModelConfig& config) {
                   config.rope.yarn_factor > 1 ? fmt::format(", YaRN factor {:g}", config.rope.yarn_factor) : ""),
       fmt::format("delta net: {} key heads of {}, {} value heads of {}, convolution over {}", config.linear_key_heads,
                   config.linear_key_dim, config.linear_value_heads, config.linear_value_dim, config.conv_kernel),
-      fmt::format("tied head: {}; draft layers (MTP): {}, not used yet; vision: {}", YesNo(config.tied_head), config.num_mtp_layers,
+      fmt::format("tied head: {}; draft layers (MTP): {}; vision: {}", YesNo(config.tied_head), config.num_mtp_layers,
                   config.vision ? fmt::format("{} layers, not used yet", config.vision->depth) : "none"),
   };
   std::string ends;

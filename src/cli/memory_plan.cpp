@@ -11,6 +11,8 @@ namespace {
 
 // Rows whose logits may be wanted in one step beyond one per sequence: prompt_logprobs asks for every row of a chunk.
 constexpr int32_t kScoringRows = 64;
+// Likewise for drafts.
+constexpr int32_t kDraftRowsMax = 192;
 // Of the cache memory, for states when max_num_seqs is not given: the other half is for what the sequences have to say.
 constexpr size_t kStatesShare = 2;
 
@@ -85,7 +87,9 @@ class Planner {
       rows = static_cast<int32_t>(rows_max);
     }
     plan_.max_num_batched_tokens = rows;
-    plan_.max_logit_rows = std::min(rows, plan_.max_num_seqs + kScoringRows);
+    // Drafts of many sequences share the rows of few: the more run, the fewer pay.
+    const int32_t draft_rows = std::min(plan_.max_num_seqs * needs_.num_drafts, kDraftRowsMax);
+    plan_.max_logit_rows = std::min(rows, plan_.max_num_seqs + std::max(kScoringRows, draft_rows));
     plan_.workspace_bytes = needs_.workspace_bytes(rows, plan_.max_logit_rows, plan_.max_model_len);
     return {};
   }

@@ -23,8 +23,9 @@ namespace avocet::cli {
 // What the model takes, whatever is asked for.
 struct MemoryNeeds {
   size_t weights_bytes = 0;
-  size_t page_bytes = 0;  // of page_tokens positions, over all attention layers
-  size_t slot_bytes = 0;  // of one sequence, over all delta-net layers
+  size_t page_bytes = 0;   // of page_tokens positions, over all attention layers
+  size_t slot_bytes = 0;   // of one sequence, over all delta-net layers
+  int32_t num_drafts = 0;  // per sequence and step
   int32_t model_max_len = 0;
   // Of a step with so many rows and logit rows, and a context of so many positions.
   std::function<size_t(int32_t rows, int32_t logit_rows, int32_t context)> workspace_bytes;

@@ -47,6 +47,9 @@ struct Options {
   std::string scheduling_policy = "fcfs";
   int32_t max_waiting = 0;
 
+  // Features.
+  std::string speculative_config;  // JSON
+
   // HTTP.
   std::vector<std::string> served_model_name;
   std::string host;

@@ -137,6 +137,7 @@ void FillInfo(const Options& options, const Assembly& assembly, server::ServerOp
 }
 
 void FillApi(const Options& options, server::ServerOptions* out) {
+  out->drafts_are_on = !options.speculative_config.empty() && options.speculative_config != "{}";
   out->priorities_allowed = options.scheduling_policy == "priority";
   if (!options.default_chat_template_kwargs.empty()) {
     if (Result<Json> kwargs = ParseJson(options.default_chat_template_kwargs)) out->chat_template_kwargs = *std::move(kwargs);

@@ -121,6 +121,13 @@ std::vector<std::string> DescribeStart(const StartFacts& facts) {
   lines.insert(lines.end(), model.begin(), model.end());
   AppendSection("weights", DescribeLoad(facts), &lines);
   AppendSection("tokenizer", {DescribeText(assembly)}, &lines);
+  if (assembly.files.config.num_drafts > 0) {
+    const bool is_measured = assembly.files.draft_depth == engine::DraftDepthPolicy::kMeasured;
+    AppendSection("drafts",
+                  {fmt::format("{} {} per sequence and step, by the checkpoint's draft layer; answers are the same with and without",
+                               is_measured ? "up to" : "always", assembly.files.config.num_drafts)},
+                  &lines);
+  }
   AppendSection("memory", DescribePlan(assembly.plan), &lines);
   AppendSection("no effect", DescribeWithoutEffect(facts.line.arguments, facts.environment), &lines);
   AppendSection("warnings", facts.line.arguments.warnings, &lines);

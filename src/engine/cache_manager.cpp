@@ -25,6 +25,9 @@ void CacheManager::Release(Sequence& sequence) {
   sequence.slot = SlotId::kNone;
   sequence.num_computed = 0;
   sequence.num_planned = 0;
+  sequence.num_pending = 0;
+  sequence.num_draft_layer = 0;
+  sequence.drafts.clear();
 }
 
 void CacheManager::CheckConservation() const {

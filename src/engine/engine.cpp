@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -114,6 +115,10 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, mod
   if (options.max_num_seqs > shape.max_logit_rows) {
     return FailParam("max_num_seqs", "--max-num-seqs {} is more than the {} rows of logits of a step", options.max_num_seqs,
                      shape.max_logit_rows);
+  }
+  if (options.num_drafts < 0 || options.num_drafts > std::min(limits::kDraftsMax, shape.max_drafts)) {
+    return FailParam("speculative_config", "num_speculative_tokens {} is outside 0 to {}", options.num_drafts,
+                     std::min(limits::kDraftsMax, shape.max_drafts));
   }
   if (options.max_num_batched_tokens < 1 || options.max_num_batched_tokens > shape.max_rows) {
     return FailParam("max_num_batched_tokens", "--max-num-batched-tokens {} is outside 1 to {}", options.max_num_batched_tokens,

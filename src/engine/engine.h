@@ -2,6 +2,7 @@
 // through a bounded mailbox (Submit, Cancel) and hear from it through the EventSink. It never waits for a client (WAIT-1).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "engine/request.h"
 #include "model/step_runner.h"
 #include "ops/kernel_table.h"
@@ -17,6 +19,9 @@ namespace avocet::engine {
 
 enum class SchedulingPolicy : uint8_t { kFcfs, kPriority };
 
+// How many drafts a step takes: as many as pay by what was measured so far (draft_depth.h), or always the most.
+enum class DraftDepthPolicy : uint8_t { kMeasured, kMost };
+
 struct EngineOptions {
   int32_t max_num_seqs = 256;                // running sequences
   int32_t max_num_batched_tokens = 2048;     // rows per step
@@ -24,6 +29,8 @@ struct EngineOptions {
   int32_t long_prefill_token_threshold = 0;  // 0: none
   int32_t max_waiting = 0;                   // refuse beyond this many queued requests (HTTP 503); 0: the mailbox bound only
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  int32_t num_drafts = 0;  // at most, per sequence and step; 0: no speculative decoding
+  DraftDepthPolicy draft_depth = DraftDepthPolicy::kMeasured;
   uint64_t seed = 0;
   int32_t vocab_size = 0;                     // ids at or above it have no token and are never sampled
   const ops::KernelTable* kernels = nullptr;  // reductions over the vocabulary; nullptr: the reference kernels
@@ -49,6 +56,13 @@ struct EngineStats {
   int64_t free_pages = 0;
   int64_t num_slots = 0;
   int64_t free_slots = 0;
+  // Speculative decoding: verifications of at least one draft, drafts verified, drafts accepted, and verifications that accepted more than
+  // i drafts.
+  int64_t num_verifications = 0;
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_tokens = 0;
+  std::array<int64_t, limits::kDraftsMax> num_accepted_at{};
+  int32_t max_drafts = 0;    // 0: off
   double model_seconds = 0;  // inside StepRunner::Run
   double step_seconds = 0;   // whole loop bodies
 };

@@ -82,7 +82,8 @@ EngineCore::EngineCore(const EngineOptions& options, model::StepRunner& runner, 
       runner_(runner),
       cache_(runner.shape()),
       scheduler_(options, runner.shape(), cache_),
-      sampler_(options.kernels != nullptr ? *options.kernels : ops::kRefKernels, runner.shape().vocab_rows, options.vocab_size) {
+      sampler_(options.kernels != nullptr ? *options.kernels : ops::kRefKernels, runner.shape().vocab_rows, options.vocab_size),
+      drafter_(options_, runner, cache_) {
   const model::RunnerShape& shape = runner.shape();
   limits_ = {.max_rows = shape.max_rows,
              .max_logit_rows = shape.max_logit_rows,
@@ -90,10 +91,11 @@ EngineCore::EngineCore(const EngineOptions& options, model::StepRunner& runner, 
              .num_pages = shape.num_pages,
              .num_slots = shape.num_slots,
              .page_tokens = shape.page_tokens,
-             .max_context = shape.max_context};
+             .max_context = shape.max_context,
+             .max_drafts = shape.max_drafts};
   for (int32_t i = 0; i < num_workers; ++i) scratches_.push_back(sampler_.MakeScratch());
   const auto seats = static_cast<size_t>(options.max_num_seqs);
-  samples_.resize(seats);
+  samples_.resize(seats * (static_cast<size_t>(options.num_drafts) + 1));
   planned_.reserve(seats);
   events_.reserve(seats);
   plan_.sequences.reserve(seats);
@@ -112,6 +114,7 @@ void EngineCore::Add(Request request, Clock::time_point now) {
   s.tokens.reserve(s.request.prompt.size() + static_cast<size_t>(s.request.sampling.max_tokens));
   s.tokens.assign(s.request.prompt.begin(), s.request.prompt.end());
   s.pages.reserve(static_cast<size_t>(cache_.PagesFor(s.num_prompt() + s.request.sampling.max_tokens)));
+  s.drafts.reserve(static_cast<size_t>(options_.num_drafts));
   ReserveCounts(s);
   s.seed = s.request.sampling.seed ? *s.request.sampling.seed : options_.seed * 0x9e3779b97f4a7c15u + s.request.id;
   if (s.request.sampling.repetition_penalty != 1.0f) {
@@ -166,7 +169,8 @@ void EngineCore::Step(Clock::time_point now) {
   runner_.Run(plan_, [this](device::Worker& worker) { SampleRows(worker); });
   totals_.model_seconds += Seconds(Clock::now() - begin).count();
   const Clock::time_point after = now + (Clock::now() - begin);
-  for (const PlannedSequence& p : planned_) Finish(p, after);
+  for (PlannedSequence& p : planned_) Finish(p, after);
+  drafter_.Run(planned_, Seconds(after - now).count());
 }
 
 // Sampling and scoring, sequences shared out over the workers.
@@ -175,57 +179,92 @@ void EngineCore::SampleRows(device::Worker& worker) {
   Sampler::Scratch& scratch = scratches_[static_cast<size_t>(worker.id())];
   const MatView<float> logits = runner_.logits();
   for (int32_t i = begin; i < end; ++i) {
-    const PlannedSequence& p = planned_[static_cast<size_t>(i)];
+    PlannedSequence& p = planned_[static_cast<size_t>(i)];
     Sequence& s = *p.sequence;
     for (int32_t j = 0; j < p.num_scored; ++j) {
       const int32_t next_token = s.tokens[static_cast<size_t>(p.first_scored + j + 1)];
       TokenLogprobs& scored = s.prompt_logprobs.emplace_back(std::in_place).value();
       sampler_.Score(logits.row_span(p.logit_begin + j), next_token, s.request.prompt_logprobs, scored);
     }
-    if (p.is_sampled) sampler_.Sample(s, logits.row_span(p.logit_begin + p.num_scored), scratch, samples_[static_cast<size_t>(i)]);
+    if (p.is_sampled) SampleTokens(p, scratch);
   }
 }
 
-void EngineCore::Finish(const PlannedSequence& planned, Clock::time_point now) {
-  Sequence& s = *planned.sequence;
-  const bool is_prompt = s.num_generated() == 0;
-  totals_.prompt_tokens += is_prompt ? planned.num_rows : planned.num_rows - 1;
-  s.num_computed += planned.num_rows;
-  s.num_planned = 0;
-  CheckCounters(s);
-  if (planned.is_sampled) AddToken(s, samples_[static_cast<size_t>(&planned - planned_.data())], now);
+std::span<SampleResult> EngineCore::SamplesOf(const PlannedSequence& planned) {
+  const auto width = static_cast<size_t>(options_.num_drafts) + 1;
+  return std::span(samples_).subspan(static_cast<size_t>(&planned - planned_.data()) * width, width);
 }
 
-void EngineCore::AddToken(Sequence& s, SampleResult& sample, Clock::time_point now) {
-  const int32_t known = s.num_known();
-  s.tokens.push_back(sample.token);
-  CHECK(s.num_known() == known + 1, "SEQ-1: sequence {} was sampled and gained nothing", s.request.id);
-  CountGenerated(s, sample.token);
-  ++totals_.generation_tokens;
+// A draft is accepted when it is the token that its row's logits and draw give anyway: with a draft that is one token, this is rejection
+// sampling, and the tokens are those of a run without drafts, bit for bit (SPEC-1). Each row sees those before it as generated.
+void EngineCore::SampleTokens(PlannedSequence& p, Sampler::Scratch& scratch) {
+  Sequence& s = *p.sequence;
+  const MatView<float> logits = runner_.logits();
+  const std::span<SampleResult> samples = SamplesOf(p);
+  for (int32_t j = 0; j <= p.num_drafts; ++j) {
+    SampleResult& sample = samples[static_cast<size_t>(j)];
+    sampler_.Sample(s, logits.row_span(p.logit_begin + p.num_scored + j), scratch, sample);
+    s.tokens.push_back(sample.token);
+    CountGenerated(s, sample.token);
+    ++p.num_sampled;
+    if (j == p.num_drafts || sample.token != s.drafts[static_cast<size_t>(j)] || CheckStop(s)) return;
+  }
+}
+
+void EngineCore::Finish(PlannedSequence& planned, Clock::time_point now) {
+  Sequence& s = *planned.sequence;
+  const int32_t certain = planned.num_rows - planned.num_drafts;
+  const int32_t accepted = planned.is_sampled ? planned.num_sampled - 1 : 0;
+  CHECK(planned.is_sampled == (planned.num_sampled > 0), "SEQ-1: sequence {} was sampled and gained nothing", s.request.id);
+  totals_.prompt_tokens += planned.is_prompt ? certain : certain - 1;
+  s.num_computed += certain + accepted;
+  s.num_planned = 0;
+  s.num_pending = accepted;
+  s.drafts.clear();
+  CheckCounters(s);
+  if (planned.num_drafts > 0) CountVerification(planned);
+  if (!planned.is_sampled) return;
+  AddTokens(s, SamplesOf(planned).first(static_cast<size_t>(planned.num_sampled)), now);
+  const std::optional<Stop> stop = CheckStop(s);
+  if (!stop) return;
+  EventFor(s).stop_token = stop->stop_token;
+  planned.sequence = nullptr;
+  End(s, stop->reason, {});
+}
+
+void EngineCore::CountVerification(const PlannedSequence& planned) {
+  ++totals_.num_verifications;
+  totals_.num_draft_tokens += planned.num_drafts;
+  totals_.num_accepted_tokens += planned.num_sampled - 1;
+  for (int32_t i = 0; i + 1 < planned.num_sampled; ++i) ++totals_.num_accepted_at[static_cast<size_t>(i)];
+}
+
+// What the step sampled, to the client.
+void EngineCore::AddTokens(Sequence& s, std::span<SampleResult> samples, Clock::time_point now) {
+  totals_.generation_tokens += static_cast<int64_t>(samples.size());
   if (s.times.first_token == Clock::time_point{}) s.times.first_token = now;
   s.times.last_token = now;
-
   RequestEvent& event = EventFor(s);
-  OutputToken& token = event.tokens.emplace_back();
-  token.id = sample.token;
-  if (s.request.logprobs >= 0) token.logprobs = std::move(sample.logprobs);
+  for (SampleResult& sample : samples) {
+    OutputToken& token = event.tokens.emplace_back();
+    token.id = sample.token;
+    if (s.request.logprobs >= 0) token.logprobs = std::move(sample.logprobs);
+  }
   if (s.wants_prompt_logprobs() && !s.has_reported_prompt_logprobs) {
     event.prompt_logprobs = std::move(s.prompt_logprobs);
     s.has_reported_prompt_logprobs = true;
   }
-  if (const auto reason = CheckStop(s, sample.token, event)) End(s, *reason, {});
 }
 
-std::optional<FinishReason> EngineCore::CheckStop(const Sequence& s, int32_t token, RequestEvent& event) const {
+std::optional<EngineCore::Stop> EngineCore::CheckStop(const Sequence& s) const {
   const SamplingParams& params = s.request.sampling;
+  const int32_t token = s.tokens.back();
   if (s.num_generated() >= params.min_tokens) {
-    if (!params.ignore_eos && std::ranges::find(params.eos_token_ids, token) != params.eos_token_ids.end()) return FinishReason::kStop;
-    if (std::ranges::find(params.stop_token_ids, token) != params.stop_token_ids.end()) {
-      event.stop_token = token;
-      return FinishReason::kStop;
-    }
+    const auto contains = [token](const std::vector<int32_t>& ids) { return std::ranges::find(ids, token) != ids.end(); };
+    if (!params.ignore_eos && contains(params.eos_token_ids)) return Stop{FinishReason::kStop, std::nullopt};
+    if (contains(params.stop_token_ids)) return Stop{FinishReason::kStop, token};
   }
-  if (s.num_generated() >= params.max_tokens || s.num_known() >= options_.max_model_len) return FinishReason::kLength;
+  if (s.num_generated() >= params.max_tokens || s.num_known() >= options_.max_model_len) return Stop{FinishReason::kLength, std::nullopt};
   return std::nullopt;
 }
 
@@ -269,6 +308,7 @@ void EngineCore::TakeEvents(std::vector<RequestEvent>& events) {
 
 EngineStats EngineCore::stats() const {
   EngineStats stats = totals_;
+  stats.max_drafts = options_.num_drafts;
   stats.num_running = scheduler_.num_running();
   stats.num_waiting = scheduler_.num_waiting();
   stats.num_pages = cache_.num_pages();

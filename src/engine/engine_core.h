@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cache_manager.h"
+#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -46,9 +47,17 @@ class EngineCore {
  private:
   void EndOverdue(Clock::time_point now);
   void SampleRows(device::Worker& worker);
-  void Finish(const PlannedSequence& planned, Clock::time_point now);
-  void AddToken(Sequence& sequence, SampleResult& sample, Clock::time_point now);
-  std::optional<FinishReason> CheckStop(const Sequence& sequence, int32_t token, RequestEvent& event) const;
+  void SampleTokens(PlannedSequence& planned, Sampler::Scratch& scratch);
+  std::span<SampleResult> SamplesOf(const PlannedSequence& planned);
+  void Finish(PlannedSequence& planned, Clock::time_point now);
+  void AddTokens(Sequence& sequence, std::span<SampleResult> samples, Clock::time_point now);
+  void CountVerification(const PlannedSequence& planned);
+  // Whether the sequence's last token ends it, and which stop id it was.
+  struct Stop {
+    FinishReason reason;
+    std::optional<int32_t> stop_token;
+  };
+  std::optional<Stop> CheckStop(const Sequence& sequence) const;
   RequestEvent& EventFor(const Sequence& sequence);
   void End(Sequence& sequence, FinishReason reason, std::string error);
   void FailIfStuck();
@@ -58,6 +67,7 @@ class EngineCore {
   CacheManager cache_;
   Scheduler scheduler_;
   Sampler sampler_;
+  Drafter drafter_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> live_;
   int64_t next_order_ = 0;
   int32_t num_with_deadline_ = 0;
@@ -65,7 +75,7 @@ class EngineCore {
   model::StepPlan plan_;
   model::PlanLimits limits_;
   std::vector<PlannedSequence> planned_;
-  std::vector<SampleResult> samples_;        // [planned sequences]
+  std::vector<SampleResult> samples_;        // [planned sequences][1 + num_drafts]
   std::vector<Sampler::Scratch> scratches_;  // [workers]
   std::vector<RequestEvent> events_;
   std::vector<RequestId> overdue_;

@@ -49,6 +49,7 @@ bool Scheduler::Plan(model::StepPlan& plan, std::vector<PlannedSequence>& planne
   Draft draft{max_rows_, max_logit_rows_, cache_.free_pages(), cache_.free_slots()};
   PlanRunning(draft);
   if (victims_.empty()) PlanWaiting(draft);
+  PlanDrafts(draft);
   if (entries_.empty() && victims_.empty()) return false;
   Commit(draft);
   WritePlan(plan, planned);
@@ -73,7 +74,7 @@ bool Scheduler::PlanOne(Draft& draft, Sequence* sequence) {
   while (new_pages > draft.free_pages) {
     if (!Preempt(draft, sequence)) return false;
   }
-  AddEntry(draft, {sequence, rows, new_pages, NumLogits(*sequence, sequence->num_computed, rows), false});
+  AddEntry(draft, {sequence, rows, 0, std::max(0, new_pages), NumLogits(*sequence, sequence->num_computed, rows), false});
   return true;
 }
 
@@ -105,9 +106,33 @@ void Scheduler::PlanWaiting(Draft& draft) {
     if (rows == 0) return;
     const int32_t new_pages = cache_.PagesFor(rows);
     if (new_pages > draft.free_pages) return;
-    AddEntry(draft, {sequence, rows, new_pages, NumLogits(*sequence, 0, rows), true});
+    AddEntry(draft, {sequence, rows, 0, new_pages, NumLogits(*sequence, 0, rows), true});
     --draft.free_slots;
     ++num_running;
+  }
+}
+
+// Drafts take what is left: rows, logit rows beyond one per seat, pages that nobody else wants now.
+void Scheduler::PlanDrafts(Draft& draft) {
+  if (!victims_.empty()) return;
+  int32_t logits_left = std::min(draft.logits_left, max_logit_rows_ - options_.max_num_seqs);
+  for (Entry& entry : entries_) {
+    const Sequence& s = *entry.sequence;
+    if (s.drafts.empty() || s.num_computed + entry.num_rows != s.num_known()) continue;
+    int32_t count = std::min({static_cast<int32_t>(s.drafts.size()), draft.rows_left, logits_left});
+    const int32_t end = s.num_computed + entry.num_rows;
+    const int32_t held = static_cast<int32_t>(s.pages.size()) + entry.new_pages;
+    while (count > 0 && cache_.PagesFor(end + count) - held > draft.free_pages) --count;
+    if (count <= 0) continue;
+    const int32_t new_pages = std::max(0, cache_.PagesFor(end + count) - held);
+    entry.num_rows += count;
+    entry.num_drafts = count;
+    entry.num_logits += count;
+    entry.new_pages += new_pages;
+    draft.rows_left -= count;
+    draft.logits_left -= count;
+    logits_left -= count;
+    draft.free_pages -= new_pages;
   }
 }
 
@@ -161,7 +186,7 @@ void Scheduler::Commit(Draft& draft) {
       running_.push_back(entry.sequence);
     }
     cache_.Extend(*entry.sequence, entry.sequence->num_computed + entry.num_rows);
-    entry.sequence->num_planned = entry.num_rows;
+    entry.sequence->num_planned = entry.num_rows - entry.num_drafts;
   }
   CHECK(draft.free_pages == cache_.free_pages(), "PLAN-3: planned to leave {} pages free, {} are", draft.free_pages, cache_.free_pages());
 }
@@ -175,20 +200,25 @@ void Scheduler::WritePlan(model::StepPlan& plan, std::vector<PlannedSequence>& p
     plan.sequences.push_back({.row_begin = row_begin,
                               .num_rows = entry.num_rows,
                               .first_position = s.num_computed,
+                              .num_drafts = entry.num_drafts,
+                              .num_pending = s.num_pending,
                               .page_begin = static_cast<int32_t>(plan.pages.size()),
                               .num_pages = static_cast<int32_t>(s.pages.size()),
                               .slot = s.slot});
     plan.pages.insert(plan.pages.end(), s.pages.begin(), s.pages.end());
     const auto first = s.tokens.begin() + s.num_computed;
-    plan.token_ids.insert(plan.token_ids.end(), first, first + entry.num_rows);
+    const int32_t certain = entry.num_rows - entry.num_drafts;
+    plan.token_ids.insert(plan.token_ids.end(), first, first + certain);
+    plan.token_ids.insert(plan.token_ids.end(), s.drafts.begin(), s.drafts.begin() + entry.num_drafts);
 
-    PlannedSequence p{.sequence = entry.sequence, .num_rows = entry.num_rows, .row_begin = row_begin};
+    PlannedSequence p{.sequence = entry.sequence, .num_rows = entry.num_rows, .num_drafts = entry.num_drafts, .row_begin = row_begin};
+    p.is_prompt = s.num_generated() == 0;
     p.logit_begin = static_cast<int32_t>(plan.logit_rows.size());
     p.first_scored = std::max(FirstUnscored(s), s.num_computed);
-    p.num_scored = NumScored(s, s.num_computed, entry.num_rows);
+    p.num_scored = NumScored(s, s.num_computed, certain);
     for (int32_t i = 0; i < p.num_scored; ++i) plan.logit_rows.push_back(row_begin + p.first_scored - s.num_computed + i);
-    p.is_sampled = s.num_computed + entry.num_rows == s.num_known();
-    if (p.is_sampled) plan.logit_rows.push_back(row_begin + entry.num_rows - 1);
+    p.is_sampled = s.num_computed + certain == s.num_known();
+    for (int32_t row = certain - 1; p.is_sampled && row < entry.num_rows; ++row) plan.logit_rows.push_back(row_begin + row);
     planned.push_back(p);
   }
   for (int axis = 0; axis < 3; ++axis) {  // text: the three axes agree

@@ -21,13 +21,17 @@ namespace avocet::engine {
 // One sequence's part of a planned step.
 struct PlannedSequence {
   Sequence* sequence = nullptr;
-  int32_t num_rows = 0;
+  int32_t num_rows = 0;    // drafts included
+  int32_t num_drafts = 0;  // the last rows
   int32_t row_begin = 0;
-  // Logits, as indices into the step's logit rows: prompt rows to be scored, then (if is_sampled) the row to sample from.
+  // Logits, as indices into the step's logit rows: prompt rows to be scored, then (if is_sampled) the row to sample
+  // from and the draft rows.
   int32_t logit_begin = 0;
   int32_t num_scored = 0;
   int32_t first_scored = 0;  // position of the first scored row
-  bool is_sampled = false;
+  bool is_sampled = false;   // and with it every draft row
+  int32_t num_sampled = 0;   // written by the worker that sampled: tokens gained, one more than the drafts accepted
+  bool is_prompt = false;    // nothing was generated before this step
 };
 
 class Scheduler {
@@ -56,9 +60,10 @@ class Scheduler {
   struct Draft;  // the numbers that planning decides over
   struct Entry {
     Sequence* sequence;
-    int32_t num_rows;
+    int32_t num_rows;  // drafts included
+    int32_t num_drafts;
     int32_t new_pages;
-    int32_t num_logits;  // the row to sample from, and the prompt rows to score
+    int32_t num_logits;  // the rows to sample from, and the prompt rows to score
     bool is_admitted;    // was waiting
   };
 
@@ -66,6 +71,7 @@ class Scheduler {
   bool PlanOne(Draft& draft, Sequence* sequence);
   bool Preempt(Draft& draft, const Sequence* asking);
   void PlanWaiting(Draft& draft);
+  void PlanDrafts(Draft& draft);
   int32_t RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const;
   int32_t FirstUnscored(const Sequence& sequence) const;
   int32_t NumScored(const Sequence& sequence, int32_t computed, int32_t rows) const;

@@ -24,7 +24,11 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // prompt, then what was generated
   int32_t num_computed = 0;     // positions that pages and slot reflect
-  int32_t num_planned = 0;      // rows in the running step
+  int32_t num_planned = 0;      // rows in the running step, drafts aside
+  // Speculative decoding. A draft is a guess of the tokens after the last known one; verified with the next step, then gone.
+  std::vector<int32_t> drafts;
+  int32_t num_pending = 0;      // accepted drafts that the slot has still to be advanced over: it stands at num_computed - num_pending
+  int32_t num_draft_layer = 0;  // positions whose K/V the draft layer has; behind num_computed for good once it was left out
 
   // Held through the CacheManager only.
   std::vector<PageId> pages;

@@ -1,4 +1,5 @@
-// The memory behind page and slot ids: K/V pages of every attention layer, recurrent and convolution state of every delta-net layer.
+// The memory behind page and slot ids: K/V pages of every attention layer, recurrent and convolution state of every delta-net layer,
+// and what a step's drafts leave behind for the next.
 // Layer-major, so that a layer's pages lie together. Who owns which page or slot is the engine's business (CacheManager); here are
 // only bytes. Zero-filled and lazily backed: a page costs memory when it is first written.
 #pragma once
@@ -34,11 +35,13 @@ class Caches {
  public:
   static Result<Caches> Create(const ModelConfig& config, const CacheShape& shape);
 
-  // attention_index counts the attention layers from 0, delta_index the delta-net layers.
+  // attention_index counts the attention layers from 0 (the draft layer comes after the last), delta_index the delta-net layers.
   const ops::KvLayer& Kv(int32_t attention_index) const { return kv_layers_[static_cast<size_t>(attention_index)]; }
   int32_t num_attention_layers() const { return static_cast<int32_t>(kv_layers_.size()); }
   float* Recurrent(int32_t delta_index, SlotId slot) const;
   float* Conv(int32_t delta_index, SlotId slot) const;
+  // What the draft rows of the last step left behind (ops/delta_rule.h); nullptr without drafts.
+  float* Drafts(int32_t delta_index, SlotId slot) const;
 
  private:
   device::Arena pages_;
@@ -47,8 +50,10 @@ class Caches {
   int32_t num_slots_ = 0;
   size_t recurrent_floats_ = 0;  // of one slot in one layer
   size_t conv_floats_ = 0;
+  size_t draft_floats_ = 0;
   float* recurrent_ = nullptr;  // [delta layers][slots][recurrent_floats]
   float* conv_ = nullptr;       // [delta layers][slots][conv_floats]
+  float* drafts_ = nullptr;     // [delta layers][slots][draft_floats]
 };
 
 }  // namespace avocet::model

@@ -82,6 +82,8 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   int32_t num_mtp_layers = 0;
   bool int8_by_dtype = false;  // compressed-tensors: int8 tensors have a weight_scale beside them
+  // Not of the file: drafts per sequence and step that the server was asked for. 0: the draft layer is neither loaded nor given memory.
+  int32_t num_drafts = 0;
   std::optional<VisionConfig> vision;
 
   std::vector<int32_t> eos_token_ids;  // of config.json; generation_config.json adds its own (cli merges)
@@ -91,6 +93,8 @@ struct ModelConfig {
   int32_t vision_end_token_id = -1;
 
   int32_t NumLayers(LayerKind kind) const;
+  // Layers with K/V: the attention layers, and the draft layer if it is used.
+  int32_t NumKvLayers() const { return NumLayers(LayerKind::kAttention) + (num_drafts > 0 ? 1 : 0); }
 };
 
 Result<ModelConfig> ParseConfig(std::string_view json);

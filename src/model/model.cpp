@@ -16,7 +16,7 @@ void Model::Forward(device::Worker& worker, const StepPlan& plan) {
   const LayerContext context{config_, kernels_, ws, rows};
 
   ops::GatherEmbedding(worker, plan.token_ids, weights_.embedding, ws.hidden.Rows(0, rows));
-  ComputeRope(worker, plan);
+  ComputeRope(worker, plan.positions);
   worker.Barrier();
   Probe(worker, -1, rows);
 
@@ -38,6 +38,7 @@ void Model::Forward(device::Worker& worker, const StepPlan& plan) {
     Probe(worker, i, rows);
   }
 
+  if (weights_.draft) KeepFinalHidden(worker, rows);
   if (plan.logit_rows.empty()) return;  // every row is an inner part of a prompt
   const auto num_logits = static_cast<int32_t>(plan.logit_rows.size());
   const ops::PackedWeight& head = weights_.lm_head;
@@ -70,16 +71,22 @@ void Model::LayOutSequences(const StepPlan& plan) {
     ws.attention_spans.push_back({s.row_begin, s.num_rows, s.first_position, plan.PagesOf(s)});
     for (size_t i = 0; i < ws.delta_spans.size(); ++i) {
       const auto layer = static_cast<int32_t>(i);
-      ws.delta_spans[i].push_back(
-          {s.row_begin, s.num_rows, s.first_position, caches_.Recurrent(layer, s.slot), caches_.Conv(layer, s.slot)});
+      ws.delta_spans[i].push_back({.row_begin = s.row_begin,
+                                   .num_rows = s.num_rows,
+                                   .first_position = s.first_position,
+                                   .num_drafts = s.num_drafts,
+                                   .num_pending = s.num_pending,
+                                   .recurrent = caches_.Recurrent(layer, s.slot),
+                                   .conv = caches_.Conv(layer, s.slot),
+                                   .drafts = caches_.Drafts(layer, s.slot)});
     }
   }
 }
 
-void Model::ComputeRope(const device::Worker& worker, const StepPlan& plan) {
+void Model::ComputeRope(const device::Worker& worker, std::span<const int32_t> step_positions) {
   if (caches_.num_attention_layers() == 0) return;
-  const int32_t rows = plan.num_rows();
-  const MatView<const int32_t> positions(plan.positions.data(), 3, rows);
+  const auto rows = static_cast<int32_t>(step_positions.size() / 3);
+  const MatView<const int32_t> positions(step_positions.data(), 3, rows);
   ops::ComputeRopeAngles(worker, positions, inverse_frequencies_, frequency_axes_, config_.rope.attention_factor,
                          workspace_.rope_cos.Rows(0, rows), workspace_.rope_sin.Rows(0, rows));
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ class Model final : public StepRunner {
   const RunnerShape& shape() const override { return shape_; }
   int32_t num_workers() const override { return pool_.num_workers(); }
   void Run(const StepPlan& plan, FunctionRef<void(device::Worker&)> after) override;
+  void RunDraft(const DraftPlan& plan, std::span<int32_t> drafts) override;
   MatView<float> logits() override;
 
   const ModelConfig& config() const { return config_; }
@@ -69,7 +71,9 @@ class Model final : public StepRunner {
  private:
   Model(ModelConfig config, ModelWeights weights, const ModelOptions& options, const ops::KernelTable& kernels, device::WorkerPool& pool);
   void Forward(device::Worker& worker, const StepPlan& plan);
-  void ComputeRope(const device::Worker& worker, const StepPlan& plan);
+  void KeepFinalHidden(const device::Worker& worker, int32_t rows);
+  void ForwardDraft(device::Worker& worker, const DraftPlan& plan, std::span<int32_t> drafts);
+  void ComputeRope(const device::Worker& worker, std::span<const int32_t> positions);
   void LayOutSequences(const StepPlan& plan);
   void Probe(device::Worker& worker, int32_t layer, int32_t rows);
 

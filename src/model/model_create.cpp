@@ -44,6 +44,7 @@ bool HasProduct(const LayerWeights& layer, ops::WeightFormat format) {
 }
 
 bool HasProduct(const ModelWeights& weights, ops::WeightFormat format) {
+  if (weights.draft && (weights.draft->fc.format == format || HasProduct(weights.draft->layer, format))) return true;
   return weights.lm_head.format == format ||
          std::ranges::any_of(weights.layers, [format](const LayerWeights& layer) { return HasProduct(layer, format); });
 }
@@ -95,6 +96,7 @@ Model::Model(ModelConfig config, ModelWeights weights, const ModelOptions& optio
             .page_tokens = options.page_tokens,
             .num_slots = options.num_slots,
             .max_context = options.max_context,
+            .max_drafts = config_.num_drafts,
             .page_bytes = CachePageBytes(config_, KvTypeOf(options.precision), options.page_tokens),
             .slot_bytes = CacheSlotBytes(config_)};
   limits_ = {.max_rows = options.max_rows,
@@ -103,7 +105,8 @@ Model::Model(ModelConfig config, ModelWeights weights, const ModelOptions& optio
              .num_pages = options.num_pages,
              .num_slots = options.num_slots,
              .page_tokens = options.page_tokens,
-             .max_context = options.max_context};
+             .max_context = options.max_context,
+             .max_drafts = config_.num_drafts};
   inverse_frequencies_ = config_.rope.InverseFrequencies();
   frequency_axes_ = config_.rope.FrequencyAxes();
 }

@@ -77,13 +77,16 @@ std::optional<TensorNames> DetectNames(const ModelConfig& config, FunctionRef<bo
   if (prefix == kPrefixes.end()) return std::nullopt;
   names.prefix = *prefix;
   if (!config.moe) return names;
+  const auto naming_of = [&](const std::string& experts) {
+    return has(experts + "gate_up_proj")            ? ExpertNaming::kStacked
+           : has(experts + "0.gate_up_proj.weight") ? ExpertNaming::kFused
+           : has(experts + "0.gate_proj.weight")    ? ExpertNaming::kSplit
+                                                    : ExpertNaming::kStacked;
+  };
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    const std::string experts = fmt::format("{}layers.{}.mlp.experts.", names.prefix, i);
-    names.experts.push_back(has(experts + "gate_up_proj")            ? ExpertNaming::kStacked
-                            : has(experts + "0.gate_up_proj.weight") ? ExpertNaming::kFused
-                            : has(experts + "0.gate_proj.weight")    ? ExpertNaming::kSplit
-                                                                     : ExpertNaming::kStacked);
+    names.experts.push_back(naming_of(fmt::format("{}layers.{}.mlp.experts.", names.prefix, i)));
   }
+  names.draft_experts = naming_of("mtp.layers.0.mlp.experts.");
   return names;
 }
 
@@ -110,8 +113,9 @@ Count CountWeights(const ModelConfig& config, ops::WeightFormat format, const we
 
 // The grouped products read one format per layer, and rows that are rounded once for all experts.
 Result<void> CheckExpertFormats(const ModelWeights& weights) {
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const auto* moe = std::get_if<MoeWeights>(&weights.layers[i].mlp);
+  for (size_t i = 0; i < weights.layers.size() + (weights.draft ? 1 : 0); ++i) {
+    const LayerWeights& layer = i < weights.layers.size() ? weights.layers[i] : weights.draft->layer;
+    const auto* moe = std::get_if<MoeWeights>(&layer.mlp);
     if (moe == nullptr) continue;
     for (const auto* experts : {&moe->expert_gate_up, &moe->expert_down}) {
       const bool is_uniform =
@@ -146,7 +150,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const std::stri
   DeclareToLoader declare(checkpoint, loader);
   AVOCET_TRY_VOID(VisitWeights(config, names, result, declare));
   for (const char* prefix : {"model.visual.", "visual."}) loader.AllowUnused(prefix, "vision");
-  loader.AllowUnused("mtp.", "mtp");
+  if (config.num_drafts == 0) loader.AllowUnused("mtp.", "mtp");
   if (config.tied_head) loader.AllowUnused("lm_head.weight", "tied lm_head");
 
   AVOCET_TRY(result.arena, loader.Load(pool, options.progress));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -55,11 +56,21 @@ struct LayerWeights {
   std::variant<MlpWeights, MoeWeights> mlp;
 };
 
+// The draft layer (model.md 5): one attention layer between its own norms; embedding and head are the model's.
+struct DraftWeights {
+  std::span<const float> embedding_norm;  // [hidden], 1+w
+  std::span<const float> hidden_norm;     // [hidden], 1+w
+  ops::PackedWeight fc;                   // [hidden, 2*hidden]: embedding first
+  LayerWeights layer;
+  std::span<const float> final_norm;  // [hidden], 1+w
+};
+
 struct ModelWeights {
   ops::PackedWeight embedding;  // [vocab_rows, hidden]
   std::vector<LayerWeights> layers;
   std::span<const float> final_norm;  // [hidden], 1+w
   ops::PackedWeight lm_head;          // [vocab_rows, hidden]; the embedding itself when tied
+  std::optional<DraftWeights> draft;  // when config.num_drafts > 0
   device::Arena arena;                // owns all of it; sealed
 };
 

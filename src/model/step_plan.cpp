@@ -11,6 +11,11 @@ Result<void> CheckSequence(const StepPlan& plan, const PlanLimits& limits, const
   if (s.first_position < 0 || end_position > limits.max_context) {
     return Fail(Errc::kInternal, "positions [{}, {}) are outside the context of {}", s.first_position, end_position, limits.max_context);
   }
+  if (s.num_drafts < 0 || s.num_drafts > limits.max_drafts || s.num_drafts >= s.num_rows || s.num_pending < 0 ||
+      s.num_pending > limits.max_drafts || s.num_pending > s.first_position) {
+    return Fail(Errc::kInternal, "{} drafts in {} rows and {} pending before position {}, at most {} drafts are possible", s.num_drafts,
+                s.num_rows, s.num_pending, s.first_position, limits.max_drafts);
+  }
   if (Index(s.slot) < 0 || Index(s.slot) >= limits.num_slots) {
     return Fail(Errc::kInternal, "slot {} is not one of {}", Index(s.slot), limits.num_slots);
   }

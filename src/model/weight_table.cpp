@@ -17,8 +17,8 @@ MatrixSpec Whole(std::string tensor, int64_t rows, int32_t in_features, MatrixRo
 
 class LayerWalk {
  public:
-  LayerWalk(const ModelConfig& config, const TensorNames& names, int32_t layer, WeightVisitor& visitor)
-      : config_(config), experts_(names.ExpertsOf(layer)), prefix_(fmt::format("{}layers.{}.", names.prefix, layer)), visitor_(visitor) {}
+  LayerWalk(const ModelConfig& config, ExpertNaming experts, std::string prefix, WeightVisitor& visitor)
+      : config_(config), experts_(experts), prefix_(std::move(prefix)), visitor_(visitor) {}
 
   Result<void> Visit(LayerKind kind, LayerWeights& layer) {
     AVOCET_TRY_VOID(Norm("input_layernorm.weight", config_.hidden, &layer.input_norm));
@@ -132,6 +132,17 @@ class LayerWalk {
   WeightVisitor& visitor_;
 };
 
+Result<void> VisitDraft(const ModelConfig& config, const TensorNames& names, DraftWeights& draft, WeightVisitor& visitor) {
+  const auto norm = [&](const char* name, std::span<const float>* out) {
+    return visitor.Vector({name, {config.hidden}, VectorRole::kNorm}, out);
+  };
+  AVOCET_TRY_VOID(norm("mtp.pre_fc_norm_embedding.weight", &draft.embedding_norm));
+  AVOCET_TRY_VOID(norm("mtp.pre_fc_norm_hidden.weight", &draft.hidden_norm));
+  AVOCET_TRY_VOID(visitor.Matrix(Whole("mtp.fc.weight", config.hidden, 2 * config.hidden), &draft.fc));
+  AVOCET_TRY_VOID(LayerWalk(config, names.draft_experts, "mtp.layers.0.", visitor).Visit(LayerKind::kAttention, draft.layer));
+  return norm("mtp.norm.weight", &draft.final_norm);
+}
+
 }  // namespace
 
 int64_t VectorSpec::NumElements() const {
@@ -148,9 +159,11 @@ Result<void> VisitWeights(const ModelConfig& config, const TensorNames& names, M
   weights.layers.resize(static_cast<size_t>(config.num_layers));
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const auto index = static_cast<size_t>(i);
-    AVOCET_TRY_VOID(LayerWalk(config, names, i, visitor).Visit(config.layers[index], weights.layers[index]));
+    const std::string prefix = fmt::format("{}layers.{}.", names.prefix, i);
+    AVOCET_TRY_VOID(LayerWalk(config, names.ExpertsOf(i), prefix, visitor).Visit(config.layers[index], weights.layers[index]));
   }
   AVOCET_TRY_VOID(visitor.Vector({names.prefix + "norm.weight", {config.hidden}, VectorRole::kNorm}, &weights.final_norm));
+  if (config.num_drafts > 0) AVOCET_TRY_VOID(VisitDraft(config, names, weights.draft.emplace(), visitor));
   if (config.tied_head) return {};
   return visitor.Matrix(Whole("lm_head.weight", config.vocab_rows, config.hidden), &weights.lm_head);
 }

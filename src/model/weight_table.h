@@ -47,6 +47,7 @@ enum class ExpertNaming : uint8_t {
 struct TensorNames {
   std::string prefix = "model.";
   std::vector<ExpertNaming> experts;  // [num_layers]; empty: all stacked
+  ExpertNaming draft_experts = ExpertNaming::kStacked;
 
   ExpertNaming ExpertsOf(int32_t layer) const { return experts.empty() ? ExpertNaming::kStacked : experts[static_cast<size_t>(layer)]; }
 };

@@ -66,7 +66,7 @@ Operand LayOperand(const WorkspaceShape& shape, int64_t rows, int32_t cols, Sour
 template <typename Source>
 void LayoutMixers(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shape, Source& from) {
   const int64_t rows = shape.max_rows;
-  if (config.NumLayers(LayerKind::kAttention) > 0) {
+  if (config.NumKvLayers() > 0) {
     const ops::AttentionShape attention = AttentionShapeOf(config);
     ws.rope_cos = from.template Matrix<float>(rows, attention.rotary_dim / 2);
     ws.rope_sin = from.template Matrix<float>(rows, attention.rotary_dim / 2);
@@ -116,6 +116,11 @@ void LayoutMlp(Workspace& ws, const ModelConfig& config, const WorkspaceShape& s
 template <typename Source>
 void Layout(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shape, Source& from) {
   ws.hidden = from.template Matrix<float>(shape.max_rows, config.hidden);
+  if (config.num_drafts > 0) {
+    ws.final_hidden = from.template Matrix<float>(shape.max_rows, config.hidden);
+    ws.draft_hidden = from.template Matrix<float>(shape.max_logit_rows, config.hidden);
+    ws.draft_input = from.Input(shape.input_type, shape.max_rows, 2 * config.hidden, shape.num_workers);
+  }
   ws.input = from.Input(shape.input_type, shape.max_rows, config.hidden, shape.num_workers);
   ws.gate_input = shape.input_type == ops::InputType::kF32
                       ? ws.input

@@ -35,13 +35,14 @@ struct Scratch {
   float* kq;     // [kBlockTokens]
   float* decay;  // [kBlockTokens]
   float* beta;   // [kBlockTokens]
+  float* state;  // of one value head, for rows that must leave the real one alone
 };
 
 size_t ScratchFloats(const DeltaNetShape& shape) {
   const auto key = static_cast<size_t>(shape.key_dim);
   const auto value = static_cast<size_t>(shape.value_dim);
   const size_t values = value * static_cast<size_t>(ValueHeadsPerKey(shape));
-  return RoundUp16(kBlockTokens * (2 * key + values + value + 3));
+  return RoundUp16(kBlockTokens * (2 * key + values + value + 3)) + StateFloatsPerHead(shape);
 }
 
 Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
@@ -54,6 +55,7 @@ Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
   s.kq = s.out + block * static_cast<size_t>(shape.value_dim);
   s.decay = s.kq + block;
   s.beta = s.decay + block;
+  s.state = memory + ScratchFloats(shape) - StateFloatsPerHead(shape);
   return s;
 }
 
@@ -61,6 +63,13 @@ Scratch ScratchAt(const DeltaNetShape& shape, float* memory) {
 double Softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
+
+// What happens to the state and to the output of some rows.
+enum class RowUse : uint8_t {
+  kAdvance,  // the state advances
+  kTry,      // drafts: outputs as if it had
+  kReplay,   // accepted drafts of the last step: the state advances, their outputs are known
+};
 
 class Task {
  public:
@@ -71,10 +80,12 @@ class Task {
   // All rows of a span for one key head and the value heads that use it.
   void RunSpan(const DeltaNetSpan& span, int32_t key_head) {
     if (span.first_position == 0) Clear(span, key_head);
-    for (int32_t row = 0; row < span.num_rows; row += kBlockTokens) {
-      RunBlock(span, key_head, row, std::min(kBlockTokens, span.num_rows - row));
-    }
+    if (span.num_pending > 0) ReplayDrafts(span, key_head);
+    const int32_t certain = span.num_rows - span.num_drafts;
+    RunRows(span, key_head, 0, certain, RowUse::kAdvance);
+    RunRows(span, key_head, certain, span.num_drafts, RowUse::kTry);
     for (const Channels& channels : ChannelsOf(key_head)) KeepHistory(span, key_head, channels);
+    for (int32_t i = 0; i < span.num_drafts; ++i) KeepDraft(span, key_head, i);
   }
 
   // Asks for what the beginning of the next key head will wait for: pieces too short for the hardware to see a pattern in.
@@ -88,6 +99,44 @@ class Task {
   }
 
  private:
+  void RunRows(const DeltaNetSpan& span, int32_t key_head, int32_t first_row, int32_t rows, RowUse use) {
+    for (int32_t row = 0; row < rows; row += kBlockTokens) {
+      RunBlock(span, key_head, first_row + row, std::min(kBlockTokens, rows - row), use);
+    }
+  }
+
+  // The rows that were accepted, from what they left behind: the same operations that would have followed at once.
+  void ReplayDrafts(const DeltaNetSpan& span, int32_t key_head) {
+    const auto ld = static_cast<int32_t>(DraftRowFloats(shape_));
+    const MatView<const float> inputs(span.drafts, span.num_pending, shape_.conv_dim(), ld);
+    const MatView<const float> gates(span.drafts + shape_.conv_dim(), span.num_pending, 2 * shape_.num_value_heads, ld);
+    Task past(kernels_, shape_, params_, inputs, gates, out_, scratch_.q);
+    const DeltaNetSpan rows{.row_begin = 0,
+                            .num_rows = span.num_pending,
+                            .first_position = span.first_position - span.num_pending,
+                            .num_drafts = 0,
+                            .num_pending = 0,
+                            .recurrent = span.recurrent,
+                            .conv = span.conv,
+                            .drafts = nullptr};
+    past.RunRows(rows, key_head, 0, rows.num_rows, RowUse::kReplay);
+    for (const Channels& channels : ChannelsOf(key_head)) past.KeepHistory(rows, key_head, channels);
+  }
+
+  // A draft row as the next step will want it: [q | k | v | b | a], of which the channels and gates of this key head.
+  void KeepDraft(const DeltaNetSpan& span, int32_t key_head, int32_t draft) {
+    const int32_t row = span.num_rows - span.num_drafts + draft;
+    float* kept = span.drafts + static_cast<size_t>(draft) * DraftRowFloats(shape_);
+    for (const Channels& channels : ChannelsOf(key_head)) {
+      std::copy_n(Inputs(span, key_head, channels, row), channels.count, kept + channels.first);
+    }
+    const int32_t heads = ValueHeadsPerKey(shape_);
+    const float* ba = ba_.row(span.row_begin + row);
+    for (const int32_t first : {key_head * heads, shape_.num_value_heads + key_head * heads}) {
+      std::copy_n(ba + first, heads, kept + shape_.conv_dim() + first);
+    }
+  }
+
   static void AskForLines(const float* from, int32_t count) {
     for (int32_t i = 0; i < count; i += 16) __builtin_prefetch(from + i);
   }
@@ -156,7 +205,8 @@ class Task {
 
   // The last raw inputs of the span, for the next step.
   void KeepHistory(const DeltaNetSpan& span, int32_t key_head, const Channels& channels) {
-    for (int32_t row = std::max(0, span.num_rows - (shape_.conv_kernel - 1)); row < span.num_rows; ++row) {
+    const int32_t certain = span.num_rows - span.num_drafts;
+    for (int32_t row = std::max(0, certain - (shape_.conv_kernel - 1)); row < certain; ++row) {
       std::memcpy(KeptRow(span, key_head, span.first_position + row) + channels.kept, Inputs(span, key_head, channels, row),
                   static_cast<size_t>(channels.count) * sizeof(float));
     }
@@ -167,7 +217,7 @@ class Task {
     kernels_.scale(x, shape_.key_dim, scale / std::sqrt(sum + 1e-6f));
   }
 
-  void RunBlock(const DeltaNetSpan& span, int32_t key_head, int32_t first_row, int32_t rows) {
+  void RunBlock(const DeltaNetSpan& span, int32_t key_head, int32_t first_row, int32_t rows, RowUse use) {
     const auto channels = ChannelsOf(key_head);
     const int32_t key_dim = shape_.key_dim;
     const int32_t v_ld = channels[2].count;
@@ -184,11 +234,26 @@ class Task {
     }
     const int32_t heads = ValueHeadsPerKey(shape_);
     const bool is_last_block = first_row + rows == span.num_rows;
-    if (is_last_block && key_head + 1 < shape_.num_key_heads) AskFor(span, key_head + 1);
-    for (int32_t j = 0; j < heads; ++j) RunHead(span, key_head * heads + j, j, first_row, rows, v_ld);
+    if (is_last_block && use != RowUse::kReplay && key_head + 1 < shape_.num_key_heads) AskFor(span, key_head + 1);
+    for (int32_t j = 0; j < heads; ++j) RunHead(span, {key_head * heads + j, j, v_ld}, first_row, rows, use);
   }
 
-  void RunHead(const DeltaNetSpan& span, int32_t value_head, int32_t index, int32_t first_row, int32_t rows, int32_t v_ld) {
+  struct ValueHead {
+    int32_t id;
+    int32_t index;  // among those of its key head
+    int32_t v_ld;
+  };
+
+  // Where the rows of a head find the state. Rows that are tried get a copy: it is warm, and the real one stays.
+  float* StateFor(const DeltaNetSpan& span, size_t head, RowUse use) {
+    float* state = span.recurrent + head * StateFloatsPerHead(shape_);
+    if (use != RowUse::kTry) return state;
+    std::copy_n(state, StateFloatsPerHead(shape_), scratch_.state);
+    return scratch_.state;
+  }
+
+  void RunHead(const DeltaNetSpan& span, const ValueHead& value, int32_t first_row, int32_t rows, RowUse use) {
+    const int32_t value_head = value.id;
     const auto head = static_cast<size_t>(value_head);
     const double rate = -std::exp(static_cast<double>(params_.a_log[head]));
     for (int32_t t = 0; t < rows; ++t) {
@@ -204,14 +269,15 @@ class Task {
                          .q = scratch_.q,
                          .k = scratch_.k,
                          .qk_ld = shape_.key_dim,
-                         .v = scratch_.v + static_cast<ptrdiff_t>(index) * shape_.value_dim,
-                         .v_ld = v_ld,
+                         .v = scratch_.v + static_cast<ptrdiff_t>(value.index) * shape_.value_dim,
+                         .v_ld = value.v_ld,
                          .decay = scratch_.decay,
                          .beta = scratch_.beta,
                          .kq = scratch_.kq,
-                         .state = span.recurrent + head * StateFloatsPerHead(shape_),
+                         .state = StateFor(span, head, use),
                          .out = scratch_.out,
                          .out_ld = shape_.value_dim});
+    if (use == RowUse::kReplay) return;
     for (int32_t t = 0; t < rows; ++t) Finish(span, first_row + t, value_head, scratch_.out + static_cast<ptrdiff_t>(t) * shape_.value_dim);
   }
 
@@ -248,6 +314,10 @@ size_t ConvStateFloats(const DeltaNetShape& shape) {
   return static_cast<size_t>(shape.conv_kernel - 1) * static_cast<size_t>(shape.conv_dim());
 }
 
+size_t DraftRowFloats(const DeltaNetShape& shape) {
+  return static_cast<size_t>(shape.conv_dim()) + 2 * static_cast<size_t>(shape.num_value_heads);
+}
+
 size_t DeltaNetScratchBytes(const DeltaNetShape& shape, int32_t /*max_rows*/, int32_t num_workers) {
   return static_cast<size_t>(num_workers) * ScratchFloats(shape) * sizeof(float);
 }
@@ -258,7 +328,7 @@ void DeltaNet(const device::Worker& worker, const KernelTable& kernels, const De
   float* memory = reinterpret_cast<float*>(scratch.data()) + static_cast<size_t>(worker.id()) * ScratchFloats(shape);
   Task task(kernels, shape, params, qkvz, ba, out, memory);
   // Tasks are dealt out in order by what they cost: the state's visit, and the rows.
-  const auto cost_of = [](const DeltaNetSpan& span) { return int64_t{1} + span.num_rows; };
+  const auto cost_of = [](const DeltaNetSpan& span) { return int64_t{1} + span.num_rows + span.num_pending; };
   int64_t total = 0;
   for (const DeltaNetSpan& span : spans) total += cost_of(span) * shape.num_key_heads;
   const int64_t low = total * worker.id() / worker.count();

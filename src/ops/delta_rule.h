@@ -41,18 +41,29 @@ struct DeltaNetParams {
   float eps = 1e-6f;
 };
 
+// f32 elements that one draft row leaves behind in one layer.
+size_t DraftRowFloats(const DeltaNetShape& shape);
+
 // Consecutive rows of one sequence. Position 0 starts from a zero state whatever the memory holds.
+//
+// The last `num_drafts` rows may turn out wrong: they see the state as if it had advanced, but it stays before them, and what they would
+// have applied is kept in `drafts`. The next span of the sequence applies the first `num_pending` of them before its own rows. So there is
+// one state per sequence however many drafts, and a rejected row costs nothing.
 struct DeltaNetSpan {
   int32_t row_begin = 0;
   int32_t num_rows = 0;
-  int32_t first_position = 0;
+  int32_t first_position = 0;  // of row_begin; the state stands num_pending positions before it
+  int32_t num_drafts = 0;
+  int32_t num_pending = 0;
   float* recurrent = nullptr;  // [RecurrentStateFloats]
   float* conv = nullptr;       // [ConvStateFloats]
+  float* drafts = nullptr;     // [rows of drafts][DraftRowFloats]; read and written only if there are any
 };
 
 size_t DeltaNetScratchBytes(const DeltaNetShape& shape, int32_t max_rows, int32_t num_workers);
 
-// qkvz row = q | k | v (conv channels) | z; ba row = b | a. `out` is the shared buffer; Barrier after. States advance to the last row.
+// qkvz row = q | k | v (conv channels) | z; ba row = b | a. `out` is the shared buffer; Barrier after. States advance to the last
+// row that is no draft.
 void DeltaNet(const device::Worker& worker, const KernelTable& kernels, const DeltaNetShape& shape, const DeltaNetParams& params,
               MatView<const float> qkvz /*[rows, conv_dim + total_value_dim]*/, MatView<const float> ba /*[rows, 2*num_value_heads]*/,
               std::span<const DeltaNetSpan> spans, std::span<std::byte> scratch, const MutableInputView& out /*[rows, total_value_dim]*/);

@@ -103,6 +103,19 @@ void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const Inpu
   });
 }
 
+void RmsNormPairs(const device::Worker& worker, const KernelTable& kernels, MatView<const float> x, std::span<const float> x_weight,
+                  MatView<const float> y, std::span<const int32_t> y_rows, std::span<const float> y_weight, float eps,
+                  const MutableInputView& out) {
+  const auto [begin, end] = worker.Share(x.rows);
+  const size_t half = static_cast<size_t>(x.cols) * InputBytes(out.type);
+  for (int32_t r = begin; r < end; ++r) {
+    kernels.norm(NormRow(x.row(r), x_weight, eps, out, r));
+    NormArgs second = NormRow(y.row(y_rows[static_cast<size_t>(r)]), y_weight, eps, out, r);
+    second.out = out.row(r) + half;
+    kernels.norm(second);
+  }
+}
+
 void GatherEmbedding(const device::Worker& worker, std::span<const int32_t> token_ids, const PackedWeight& table, MatView<float> out) {
   const auto [begin, end] = worker.Share(static_cast<int32_t>(token_ids.size()));
   for (int32_t r = begin; r < end; ++r) UnpackRow(table, token_ids[static_cast<size_t>(r)], out.row(r));

@@ -27,6 +27,12 @@ void RmsNormRows(device::Worker& worker, const KernelTable& kernels, MatView<con
 void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const InputView& x /*[rows, cols], f32*/, Int8Input input,
                   const ProductInput& out);
 
+// out[r] = norm(x[r]) | norm(y[y_rows[r]]), one after the other. Workers share the rows as GatherEmbedding does, so x may be what that
+// has just written; Barrier after.
+void RmsNormPairs(const device::Worker& worker, const KernelTable& kernels, MatView<const float> x /*[rows, hidden]*/,
+                  std::span<const float> x_weight, MatView<const float> y, std::span<const int32_t> y_rows /*[rows]*/,
+                  std::span<const float> y_weight, float eps, const MutableInputView& out /*[rows, 2*hidden]*/);
+
 // out[r] = row token_ids[r] of the table. Workers share the rows.
 void GatherEmbedding(const device::Worker& worker, std::span<const int32_t> token_ids, const PackedWeight& table, MatView<float> out);
 

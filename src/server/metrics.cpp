@@ -172,6 +172,24 @@ void Metrics::ObserveHttp(std::string_view method, std::string_view handler, int
   impl_->http_seconds->Add(labels, kHttpBuckets).Observe(seconds);
 }
 
+void Metrics::AddDraftFamilies(const engine::EngineStats& stats, std::vector<prometheus::MetricFamily>& families) const {
+  const auto add = [&](const char* name, const char* help, int64_t value) -> prometheus::MetricFamily& {
+    return families.emplace_back(impl_->Snapshot(name, help, prometheus::MetricType::Counter, static_cast<double>(value)));
+  };
+  add("vllm:spec_decode_num_drafts_total", "Verifications of at least one draft token.", stats.num_verifications);
+  add("vllm:spec_decode_num_draft_tokens_total", "Draft tokens verified.", stats.num_draft_tokens);
+  add("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", stats.num_accepted_tokens);
+  prometheus::MetricFamily& places =
+      add("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Verifications that accepted the draft of this position.", 0);
+  const prometheus::ClientMetric base = places.metric.front();
+  places.metric.clear();
+  for (int32_t i = 0; i < stats.max_drafts; ++i) {
+    places.metric.push_back(base);
+    places.metric.back().label.push_back({"position", std::to_string(i)});
+    places.metric.back().counter.value = static_cast<double>(stats.num_accepted_at[static_cast<size_t>(i)]);
+  }
+}
+
 std::string Metrics::Serialize(const std::optional<engine::EngineStats>& stats) const {
   using prometheus::MetricType;
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
@@ -185,6 +203,7 @@ std::string Metrics::Serialize(const std::optional<engine::EngineStats>& stats) 
         m.Snapshot("vllm:kv_cache_usage_perc", "Share of the K/V pages in use; 1 is all.", MetricType::Gauge, stats->kv_cache_usage));
     families.push_back(m.Snapshot("vllm:num_preemptions_total", "Times a running request lost its pages.", MetricType::Counter,
                                   static_cast<double>(stats->preemptions)));
+    if (stats->max_drafts > 0) AddDraftFamilies(*stats, families);
     prometheus::MetricFamily config = m.Snapshot("vllm:cache_config_info", "The cache configuration, as labels.", MetricType::Gauge, 1);
     for (const auto& [key, value] : m.cache_config) config.metric.front().label.push_back({key, value});
     families.push_back(std::move(config));
@@ -211,12 +230,29 @@ std::optional<std::string> StatsLine::Next(const engine::EngineStats& stats, eng
   if (!std::exchange(was_active_, is_active) && !is_active) return std::nullopt;
   if (seconds <= 0) return std::nullopt;
   const int64_t preemptions = stats.preemptions - last.preemptions;
+  std::string drafts;
+  if (const int64_t verified = stats.num_verifications - last.num_verifications; verified > 0) {
+    const auto accepted = static_cast<double>(stats.num_accepted_tokens - last.num_accepted_tokens);
+    const auto drafted = static_cast<double>(stats.num_draft_tokens - last.num_draft_tokens);
+    std::string places;
+    for (int32_t i = 0; i < stats.max_drafts; ++i) {
+      const auto at = static_cast<size_t>(i);
+      places += fmt::format("{}{:.3f}", i == 0 ? "" : ", ",
+                            static_cast<double>(stats.num_accepted_at[at] - last.num_accepted_at[at]) / static_cast<double>(verified));
+    }
+    drafts = fmt::format(
+        "\nSpecDecoding metrics: Mean acceptance length: {:.2f}, Accepted throughput: {:.2f} tokens/s, Drafted throughput: {:.2f} "
+        "tokens/s, "
+        "Accepted: {:.0f} tokens, Drafted: {:.0f} tokens, Per-position acceptance rate: {}, Avg Draft acceptance rate: {:.1f}%",
+        1 + accepted / static_cast<double>(verified), accepted / seconds, drafted / seconds, accepted, drafted, places,
+        100 * accepted / drafted);
+  }
   return fmt::format(
       "Engine 000: Avg prompt throughput: {:.1f} tokens/s, Avg generation throughput: {:.1f} tokens/s, Running: {} reqs, Waiting: {} reqs, "
-      "{}GPU KV cache usage: {:.1f}%",
+      "{}GPU KV cache usage: {:.1f}%{}",
       static_cast<double>(stats.prompt_tokens - last.prompt_tokens) / seconds,
       static_cast<double>(stats.generation_tokens - last.generation_tokens) / seconds, stats.num_running, stats.num_waiting,
-      preemptions > 0 ? fmt::format("Preemptions: {}, ", preemptions) : std::string(), stats.kv_cache_usage * 100);
+      preemptions > 0 ? fmt::format("Preemptions: {}, ", preemptions) : std::string(), stats.kv_cache_usage * 100, drafts);
 }
 
 }  // namespace avocet::server

@@ -9,6 +9,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include <prometheus/metric_family.h>
 
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -43,6 +46,8 @@ class Metrics {
   std::string Serialize(const std::optional<engine::EngineStats>& stats) const;
 
  private:
+  void AddDraftFamilies(const engine::EngineStats& stats, std::vector<prometheus::MetricFamily>& families) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

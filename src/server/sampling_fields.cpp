@@ -162,6 +162,13 @@ void CheckTogether(FieldReader& reader, const ServerOptions& options, SamplingFi
   if (fields.prompt_logprobs.value_or(0) > 0 && fields.is_stream) {
     reader.NotAllowed("prompt_logprobs", "prompt_logprobs are not available with stream");
   }
+  // They would work here; a client that relies on the refusal of vllm serve gets it all the same.
+  if (options.drafts_are_on && fields.min_p.value_or(0) > 0) {
+    reader.NotAllowed("min_p", "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.");
+  }
+  if (options.drafts_are_on && !fields.logit_bias.empty()) {
+    reader.NotAllowed("logit_bias", "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.");
+  }
   if (fields.priority != 0 && !options.priorities_allowed) {
     reader.NotAllowed("priority", fmt::format("priority {} needs --scheduling-policy priority", fields.priority));
   }

@@ -79,6 +79,7 @@ struct ServerOptions {
   int32_t vocab_size = 0;              // rows of the embedding; every id of a request is below it
   std::vector<int32_t> eos_token_ids;  // of the tokenizer and generation_config.json together
   SamplingDefaults sampling;
+  bool drafts_are_on = false;       // --speculative-config: min_p and logit_bias are refused, as vllm serve does
   bool priorities_allowed = false;  // the engine runs --scheduling-policy priority
 
   // The chat template.

@@ -75,9 +75,8 @@ TEST_P(Examples, CommandLine_IsKnownWordForWord) {
 
   // What has no effect is said, every one by name.
   const std::vector<std::string> lines = ArgumentsWithoutEffect(line->arguments);
-  for (const char* name :
-       {"--tensor-parallel-size 16", "--enable-expert-parallel", "--compilation-config", "--speculative-config", "--trust-remote-code",
-        "--async-scheduling", "--allowed-local-media-path /", "--mm-processor-cache-gb 0", "--additional-config"}) {
+  for (const char* name : {"--tensor-parallel-size 16", "--enable-expert-parallel", "--compilation-config", "--trust-remote-code",
+                           "--async-scheduling", "--allowed-local-media-path /", "--mm-processor-cache-gb 0", "--additional-config"}) {
     EXPECT_THAT(lines, Contains(StartsWith(name)));
   }
   for (const Argument& argument : line->arguments.arguments) {

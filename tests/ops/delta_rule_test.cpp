@@ -155,9 +155,12 @@ class Mixer {
     size_t sequence;
     int32_t first;
     int32_t count;
+    int32_t drafts = 0;   // of count
+    int32_t pending = 0;  // accepted ones of the part before
   };
 
   void Advance(const std::vector<Part>& parts) {
+    drafts_.resize(out_.size());
     std::vector<float> qkvz, ba;
     std::vector<DeltaNetSpan> spans;
     int32_t rows = 0;
@@ -166,7 +169,15 @@ class Mixer {
       const auto first = static_cast<size_t>(part.first), end = static_cast<size_t>(part.first + part.count);
       qkvz.insert(qkvz.end(), qkvz_[part.sequence].data() + first * Cols(), qkvz_[part.sequence].data() + end * Cols());
       ba.insert(ba.end(), ba_[part.sequence].data() + first * gates, ba_[part.sequence].data() + end * gates);
-      spans.push_back({rows, part.count, part.first, recurrent_[part.sequence].data(), conv_state_[part.sequence].data()});
+      drafts_[part.sequence].resize(16 * DraftRowFloats(shape_));
+      spans.push_back({.row_begin = rows,
+                       .num_rows = part.count,
+                       .first_position = part.first,
+                       .num_drafts = part.drafts,
+                       .num_pending = part.pending,
+                       .recurrent = recurrent_[part.sequence].data(),
+                       .conv = conv_state_[part.sequence].data(),
+                       .drafts = drafts_[part.sequence].data()});
       rows += part.count;
     }
     Guarded<std::byte> scratch(DeltaNetScratchBytes(shape_, rows, workers_));
@@ -272,7 +283,7 @@ class Mixer {
   int32_t workers_;
   std::unique_ptr<device::WorkerPool> pool_;
   std::vector<float> conv_, a_log_, dt_bias_, norm_;
-  std::vector<std::vector<float>> qkvz_, ba_, recurrent_, conv_state_;
+  std::vector<std::vector<float>> qkvz_, ba_, recurrent_, conv_state_, drafts_;
   std::vector<std::vector<std::vector<std::byte>>> out_;  // [sequence][position]
 };
 
@@ -290,6 +301,37 @@ void RunInChunks(Mixer& mixer, const std::vector<int32_t>& lengths, int32_t chun
 
 constexpr std::array kShapes = {DeltaNetShape{2, 4, 32, 32, 4}, DeltaNetShape{1, 3, 16, 24, 4}, DeltaNetShape{3, 3, 8, 5, 2},
                                 DeltaNetShape{2, 2, 128, 128, 4}};
+
+// Rows that are tried first and committed later, or tried and rejected, leave what plain rows leave.
+TEST_P(DeltaRuleTest, Num1_DraftsAcceptedOrNot_SameBitsAsPlainRows) {
+  for (const DeltaNetShape& shape : kShapes) {
+    const std::vector<int32_t> lengths = {70, 70};
+    Mixer plain(kernels(), shape, InputType::kF32, 2, lengths);
+    RunInChunks(plain, lengths, 70);
+    Mixer drafted(kernels(), shape, InputType::kF32, 2, lengths);
+    drafted.Advance({{0, 0, 5}, {1, 0, 9}});
+    std::array<int32_t, 2> at = {5, 9};
+    std::array<int32_t, 2> pending = {0, 0};
+    for (int32_t step = 0; at[0] < 70 || at[1] < 70; ++step) {
+      std::vector<Mixer::Part> parts;
+      for (size_t s = 0; s < 2; ++s) {
+        if (at[s] == 70) continue;
+        const int32_t depth = std::min((step + static_cast<int32_t>(s)) % 5, 69 - at[s]);
+        parts.push_back({s, at[s], 1 + depth, depth, pending[s]});
+      }
+      drafted.Advance(parts);
+      for (const Mixer::Part& part : parts) {
+        pending[part.sequence] = part.drafts == 0 ? 0 : (step * 3 + 1) % (part.drafts + 1);
+        at[part.sequence] += 1 + pending[part.sequence];
+      }
+    }
+    // What is pending at the end is applied by a row more, of which the mixers have none: compare outputs, and states where all is applied.
+    EXPECT_EQ(drafted.out(), plain.out()) << kernels().name;
+    if (pending[0] == 0 && pending[1] == 0) {
+      EXPECT_EQ(drafted.States(), plain.States()) << kernels().name;
+    }
+  }
+}
 
 TEST_P(DeltaRuleTest, WholeOperation_AgreesWithTheFormula) {
   for (const DeltaNetShape& shape : kShapes) {

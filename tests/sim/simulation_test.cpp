@@ -66,7 +66,8 @@ test::FakeModelOptions RandomModel(Random& random) {
                     .num_pages = std::max(1, random.Pick({24, 48, 80, 400}) / page_tokens),
                     .page_tokens = page_tokens,
                     .num_slots = slots,
-                    .max_context = 64},
+                    .max_context = 64,
+                    .max_drafts = random.Pick({0, 1, 3, 15})},
           .num_workers = random.Between(1, 3),
           .seed = random.Bits(),
           .fault_period = random.OneIn(3) ? 50u : 0u};
@@ -78,6 +79,8 @@ engine::EngineOptions RandomOptions(Random& random, const model::RunnerShape& sh
           .max_model_len = shape.max_context,
           .long_prefill_token_threshold = random.Pick({0, 0, 1, 5}),
           .policy = random.Pick({engine::SchedulingPolicy::kFcfs, engine::SchedulingPolicy::kPriority}),
+          .num_drafts = random.Between(0, shape.max_drafts),
+          .draft_depth = random.Pick({engine::DraftDepthPolicy::kMeasured, engine::DraftDepthPolicy::kMost}),
           .seed = 77,
           .vocab_size = kVocabSize};
 }
@@ -106,6 +109,7 @@ class World {
 
   int64_t num_finished() const { return num_finished_; }
   int64_t num_preemptions() const { return core_.stats().preemptions; }
+  int64_t num_accepted() const { return core_.stats().num_accepted_tokens; }
 
  private:
   void Arrive() {
@@ -268,6 +272,7 @@ TEST(Simulation, AnyLoad_EveryRequestGivesWhatTheOracleGives) {
   const uint64_t first_seed = FromEnvironment("AVOCET_SIM_SEED", 20261201);
   int64_t finished = 0;
   int64_t preemptions = 0;
+  int64_t accepted = 0;
   for (uint64_t done = 0, seed = first_seed; done < steps; done += kStepsPerWorld, ++seed) {
     Random random(seed);
     World world(seed, random);
@@ -275,13 +280,16 @@ TEST(Simulation, AnyLoad_EveryRequestGivesWhatTheOracleGives) {
     ASSERT_FALSE(HasFailure()) << "repeat: AVOCET_SIM_SEED=" << seed << " AVOCET_SIM_STEPS=1";
     finished += world.num_finished();
     preemptions += world.num_preemptions();
+    accepted += world.num_accepted();
   }
-  std::printf("simulation: seed %llu, %llu steps, %lld requests, %lld preemptions\n", static_cast<unsigned long long>(first_seed),
-              static_cast<unsigned long long>(steps), static_cast<long long>(finished), static_cast<long long>(preemptions));
+  std::printf("simulation: seed %llu, %llu steps, %lld requests, %lld preemptions, %lld drafts accepted\n",
+              static_cast<unsigned long long>(first_seed), static_cast<unsigned long long>(steps), static_cast<long long>(finished),
+              static_cast<long long>(preemptions), static_cast<long long>(accepted));
   // A run that never preempts or finishes nothing tests nothing.
   EXPECT_GT(finished, 100);
   if (steps >= kDefaultSteps) {
     EXPECT_GT(preemptions, 100);
+    EXPECT_GT(accepted, 100);
   }
 }
 

@@ -50,10 +50,13 @@ class FakeModel : public model::StepRunner {
   explicit FakeModel(const FakeModelOptions& options)
       : options_(options),
         pages_(static_cast<size_t>(options.shape.num_pages)),
+        draft_pages_(pages_.size()),
         page_steps_(static_cast<size_t>(options.shape.num_pages), 0),
         slots_(static_cast<size_t>(options.shape.num_slots)),
         logits_(static_cast<size_t>(options.shape.max_logit_rows) * static_cast<size_t>(options.shape.vocab_rows)) {
-    for (auto& page : pages_) page.resize(static_cast<size_t>(options.shape.page_tokens));
+    for (auto* cells : {&pages_, &draft_pages_}) {
+      for (auto& page : *cells) page.resize(static_cast<size_t>(options.shape.page_tokens));
+    }
   }
 
   const model::RunnerShape& shape() const override { return options_.shape; }
@@ -63,12 +66,40 @@ class FakeModel : public model::StepRunner {
   int32_t last_rows() const { return last_rows_; }
   int64_t total_rows() const { return total_rows_; }
 
+  // Of the draft layer: most drafts are what the network would say, some are not.
+  void RunDraft(const model::DraftPlan& plan, std::span<int32_t> drafts) override {
+    ++num_draft_passes_;
+    CHECK(options_.shape.max_drafts > 0 && drafts.size() == plan.draft_rows.size(), "fake model: drafts of nothing");
+    std::vector<float> row(static_cast<size_t>(options_.shape.vocab_rows));
+    size_t next = 0;
+    for (const model::SequenceRows& s : plan.sequences) {
+      const std::span<const PageId> pages = plan.PagesOf(s);
+      for (int32_t i = 0; i < s.num_rows; ++i) {
+        const int32_t at = s.row_begin + i;
+        const int32_t position = s.first_position + i;
+        CHECK(plan.positions[static_cast<size_t>(at)] == position, "fake model: draft row {} has position {}", at,
+              plan.positions[static_cast<size_t>(at)]);
+        if (plan.source == model::DraftPlan::Source::kStep) {
+          const Cell& source = step_rows_.at(static_cast<size_t>(plan.source_rows[static_cast<size_t>(at)]));
+          CHECK(source.position == position && source.token == CellOf(pages, position).token,
+                "fake model: draft row {} of position {} reads the hidden state of position {}", at, position, source.position);
+        }
+        DraftCellOf(pages, position) = {plan.token_ids[static_cast<size_t>(at)], position};
+        if (next == plan.draft_rows.size() || plan.draft_rows[next] != at) continue;
+        drafts[next++] = Guess(TokensThrough(pages, position), row);
+      }
+    }
+    CHECK(next == drafts.size(), "fake model: {} of {} draft rows belong to a row", next, drafts.size());
+  }
+  int64_t num_draft_passes() const { return num_draft_passes_; }
+
   void Run(const model::StepPlan& plan, FunctionRef<void(device::Worker&)> after) override {
     ++num_steps_;
     last_rows_ = plan.num_rows();
     total_rows_ += last_rows_;
     num_logit_rows_ = static_cast<int32_t>(plan.logit_rows.size());
     if (on_run) on_run(plan);
+    step_rows_.clear();
     size_t next_logits = 0;
     for (const model::SequenceRows& s : plan.sequences) RunSequence(plan, s, next_logits);
     CHECK(next_logits == plan.logit_rows.size(), "fake model: {} of {} logit rows belong to a row", next_logits, plan.logit_rows.size());
@@ -100,6 +131,7 @@ class FakeModel : public model::StepRunner {
     uint64_t state = 0;
     int32_t num_tokens = 0;
     int64_t step = 0;
+    std::vector<int32_t> drafts = {};  // of the last step that had any
   };
 
   void RunSequence(const model::StepPlan& plan, const model::SequenceRows& s, size_t& next_logits) {
@@ -113,11 +145,18 @@ class FakeModel : public model::StepRunner {
     CHECK(slot.step != num_steps_, "STATE-1: slot {} is in two sequences of step {}", Index(s.slot), plan.step_id);
     slot.step = num_steps_;
     if (s.first_position == 0) slot = {.state = options_.seed, .num_tokens = 0, .step = num_steps_};
+    CHECK(static_cast<size_t>(s.num_pending) <= slot.drafts.size(), "STATE-1: slot {} has {} drafts, {} are pending", Index(s.slot),
+          slot.drafts.size(), s.num_pending);
+    for (int32_t i = 0; i < s.num_pending; ++i) Advance(slot, slot.drafts[static_cast<size_t>(i)]);
+    slot.drafts.clear();
     CHECK(slot.num_tokens == s.first_position, "STATE-1: slot {} stands at {}, the plan continues at {}", Index(s.slot), slot.num_tokens,
           s.first_position);
     uint64_t attended = options_.seed;
     for (int32_t position = 0; position < s.first_position; ++position) attended = Read(pages, attended, position);
+    Slot tried;
     for (int32_t i = 0; i < s.num_rows; ++i) {
+      const bool is_draft = i >= s.num_rows - s.num_drafts;
+      if (i == s.num_rows - s.num_drafts) tried = slot;
       const int32_t row = s.row_begin + i;
       const int32_t position = s.first_position + i;
       for (int32_t axis = 0; axis < 3; ++axis) {
@@ -127,12 +166,41 @@ class FakeModel : public model::StepRunner {
       const int32_t token = plan.token_ids[static_cast<size_t>(row)];
       CellOf(pages, position) = {token, position};
       attended = Read(pages, attended, position);
-      slot.state = Recur(slot.state, token);
-      ++slot.num_tokens;
+      step_rows_.push_back({token, position});
+      Slot& state = is_draft ? tried : slot;
+      Advance(state, token);
+      if (is_draft) slot.drafts.push_back(token);
       if (next_logits < plan.logit_rows.size() && plan.logit_rows[next_logits] == row) {
-        FillLogits(attended, slot.state, logits().row_span(static_cast<int32_t>(next_logits++)));
+        FillLogits(attended, state.state, logits().row_span(static_cast<int32_t>(next_logits++)));
       }
     }
+  }
+
+  static void Advance(Slot& slot, int32_t token) {
+    slot.state = Recur(slot.state, token);
+    ++slot.num_tokens;
+  }
+
+  // The tokens 0 to position + 1 as the draft layer knows them: it must have seen every position.
+  std::vector<int32_t> TokensThrough(std::span<const PageId> pages, int32_t position) {
+    std::vector<int32_t> tokens = {CellOf(pages, 0).token};
+    for (int32_t p = 0; p <= position; ++p) {
+      const Cell cell = DraftCellOf(pages, p);
+      CHECK(cell.position == p, "fake model: the draft layer has not seen position {}", p);
+      tokens.push_back(cell.token);
+    }
+    return tokens;
+  }
+
+  int32_t Guess(const std::vector<int32_t>& tokens, std::vector<float>& row) const {
+    LogitsAfter(tokens, row);
+    const auto best = static_cast<int32_t>(std::ranges::max_element(row) - row.begin());
+    return Mix(static_cast<uint64_t>(best) + tokens.size() * 77 + options_.seed) % 4 == 0 ? (best + 1) % options_.shape.vocab_rows : best;
+  }
+
+  Cell& DraftCellOf(std::span<const PageId> pages, int32_t position) {
+    const auto page = static_cast<size_t>(Index(pages[static_cast<size_t>(position / options_.shape.page_tokens)]));
+    return draft_pages_[page][static_cast<size_t>(position % options_.shape.page_tokens)];
   }
 
   Cell& CellOf(std::span<const PageId> pages, int32_t position) {
@@ -157,12 +225,15 @@ class FakeModel : public model::StepRunner {
 
   FakeModelOptions options_;
   std::vector<std::vector<Cell>> pages_;
+  std::vector<std::vector<Cell>> draft_pages_;  // the draft layer's K/V: tokens are those after the positions
+  std::vector<Cell> step_rows_;                 // of the last step
   std::vector<int64_t> page_steps_;
   std::vector<Slot> slots_;
   std::vector<float> logits_;
   int32_t num_logit_rows_ = 0;
   int32_t last_rows_ = 0;
   int64_t num_steps_ = 0;
+  int64_t num_draft_passes_ = 0;
   int64_t total_rows_ = 0;
 };
 

@@ -108,6 +108,7 @@ TestModel::TestModel(const std::string& model_dir, const TestModelOptions& optio
   pool_ = device::WorkerPool::Create(pool_options).value();
   auto config = model::LoadConfig(model_dir);
   CHECK(config.has_value(), "{}: {}", model_dir, config.error().message);
+  config->num_drafts = options.num_drafts;
   model::LoadOptions load;
   if (options.precision == model::Precision::kF32) load.policy = weights::WeightPolicy::kExact;
   const auto description = weights::QuantDescription::Load(model_dir);
@@ -151,8 +152,14 @@ std::vector<std::vector<float>> TestModel::RunStep(std::span<const Part> parts) 
   for (const Part& part : parts) {
     const auto num_rows = static_cast<int32_t>(part.ids.size());
     const int32_t num_pages = (part.first_position + num_rows + page_tokens_ - 1) / page_tokens_;
-    plan.sequences.push_back(
-        {plan.num_rows(), num_rows, part.first_position, static_cast<int32_t>(plan.pages.size()), num_pages, part.slot});
+    plan.sequences.push_back({.row_begin = plan.num_rows(),
+                              .num_rows = num_rows,
+                              .first_position = part.first_position,
+                              .num_drafts = 0,
+                              .num_pending = 0,
+                              .page_begin = static_cast<int32_t>(plan.pages.size()),
+                              .num_pages = num_pages,
+                              .slot = part.slot});
     for (int32_t i = 0; i < num_pages; ++i) plan.pages.push_back(PageId{part.page_offset + i});
     for (int32_t i = 0; i < num_rows; ++i) {
       plan.logit_rows.push_back(plan.num_rows());

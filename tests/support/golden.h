@@ -41,6 +41,7 @@ struct TestModelOptions {
   int32_t num_pages = 256;
   int32_t num_slots = 8;
   bool rounds_to_int8 = false;  // --quantization int8
+  int32_t num_drafts = 0;
 };
 
 // The kernel families of this machine, or the one that AVOCET_ISA names.
