@@ -24,6 +24,16 @@ VARIANTS = {
     # 22 pages of 16 tokens for 8 sequences that want up to 19 each.
     "preemption": ["--max-model-len", "320", "--block-size", "16", "--num-gpu-blocks-override", "22", "--max-num-seqs", "8"],
 }
+# Only for checkpoints with a draft layer.
+DRAFTS = '{"method": "qwen3_5_mtp", "num_speculative_tokens": %d, "draft_depth": "fixed"}'
+DRAFT_VARIANTS = {
+    "one draft": ["--speculative-config", DRAFTS % 1],
+    "three drafts": ["--speculative-config", DRAFTS % 3],
+    "fifteen drafts": ["--speculative-config", DRAFTS % 15],
+    "measured drafts": ["--speculative-config.method", "mtp", "--speculative-config.num_speculative_tokens", "3"],
+}
+DRAFT_VARIANTS |= {f"three drafts, {name}": VARIANTS[name] + ["--speculative-config", DRAFTS % 3]
+                   for name in ("budget 7", "one thread", "page 128", "preemption")}
 SEED = 20261201
 
 
@@ -63,11 +73,15 @@ def alone(request):
         return request.param, [ask(client, body) for body in requests(request.param)]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", VARIANTS | DRAFT_VARIANTS)
 def test_same_bits_in_a_batch(alone, variant):
     model, want = alone
-    with client_of(model, *VARIANTS[variant]) as client, concurrent.futures.ThreadPoolExecutor(16) as pool:
-        neighbours = [pool.submit(long_neighbour, client, n) for n in range(3)] if variant == "preemption" else []
+    arguments = (VARIANTS | DRAFT_VARIANTS)[variant]
+    config = json.loads((ROOT / model / "config.json").read_text())
+    if variant in DRAFT_VARIANTS and not config.get("text_config", config).get("mtp_num_hidden_layers"):
+        pytest.skip("the checkpoint has no draft layer")
+    with client_of(model, *arguments) as client, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        neighbours = [pool.submit(long_neighbour, client, n) for n in range(3)] if "preemption" in variant else []
         got = list(pool.map(lambda body: ask(client, body), requests(model)))
         for future in neighbours:
             future.result()
@@ -75,6 +89,10 @@ def test_same_bits_in_a_batch(alone, variant):
             metrics = client.get("/metrics").text
             preemptions = [float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("vllm:num_preemptions_total")]
             assert preemptions and preemptions[0] > 0, "the test did not preempt anything"
+        if variant in DRAFT_VARIANTS:
+            accepted = [float(line.split()[-1]) for line in client.get("/metrics").text.splitlines()
+                        if line.startswith("vllm:spec_decode_num_accepted_tokens_total")]
+            assert accepted and accepted[0] > 0, "the test did not accept any draft"
     for i, (g, w) in enumerate(zip(got, want)):
         assert g == w, f"request {i} differs with {variant} (seed {SEED})"
 
