@@ -44,7 +44,8 @@ class DeltaBench {
     fill(ba_, 2.0f);
     for (int32_t s = 0; s < sequences; ++s) {
       float* state = reinterpret_cast<float*>(memory_.bytes().data()) + static_cast<size_t>(s) * (state_floats_ + conv_floats_);
-      spans_.push_back({s * rows_each, rows_each, 1000, state, state + state_floats_});
+      spans_.push_back(
+          {.row_begin = s * rows_each, .num_rows = rows_each, .first_position = 1000, .recurrent = state, .conv = state + state_floats_});
     }
   }
 

@@ -43,6 +43,7 @@ class StillModel final : public model::StepRunner {
     device::Worker worker(nullptr, 0, 1);
     after(worker);
   }
+  void RunDraft(const model::DraftPlan&, std::span<int32_t>) override {}  // nothing is drafted here
   double model_seconds = 0;
 
  private:

@@ -33,7 +33,8 @@ double NanosecondsPerToken(const Way& way, const std::shared_ptr<const tokenizer
   request.logprobs = way.logprobs;
   request.text_rules.stops = server::StopSet(way.stops);
   const auto answer =
-      server::MakeChatAnswer({.id = "chatcmpl-0123456789abcdef0123456789abcdef", .created = 1, .model = "demo"}, request, tokenizer.get());
+      server::MakeChatAnswer({.id = "chatcmpl-0123456789abcdef0123456789abcdef", .created = 1, .model = "demo", .fingerprint = {}}, request,
+                             tokenizer.get(), server::ReasoningNames::kNew);
   server::CompletionStream stream(tokenizer, request.text_rules);
   const int32_t vocabulary = std::min(tokenizer->vocab_size(), 1000);
   size_t num_bytes = 0;

@@ -108,11 +108,12 @@ void RmsNormPairs(const device::Worker& worker, const KernelTable& kernels, MatV
                   const MutableInputView& out) {
   const auto [begin, end] = worker.Share(x.rows);
   const size_t half = static_cast<size_t>(x.cols) * InputBytes(out.type);
+  const auto norm = [&](const float* row, std::span<const float> weight, std::byte* to) {
+    kernels.norm({.x = row, .weight = weight.data(), .gate = nullptr, .size = x.cols, .eps = eps, .out_type = out.type, .out = to});
+  };
   for (int32_t r = begin; r < end; ++r) {
-    kernels.norm(NormRow(x.row(r), x_weight, eps, out, r));
-    NormArgs second = NormRow(y.row(y_rows[static_cast<size_t>(r)]), y_weight, eps, out, r);
-    second.out = out.row(r) + half;
-    kernels.norm(second);
+    norm(x.row(r), x_weight, out.row(r));
+    norm(y.row(y_rows[static_cast<size_t>(r)]), y_weight, out.row(r) + half);
   }
 }
 

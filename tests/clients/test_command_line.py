@@ -199,7 +199,7 @@ def test_the_deployment_profiles_serve(profile):
         process.send_signal(signal.SIGTERM)
         log = process.communicate(timeout=30)[1]
         assert process.returncode == 0
-        for name in ("--tensor-parallel-size 16", "--enable-expert-parallel", "--speculative-config", "--compilation-config", "--async-scheduling",
+        for name in ("--tensor-parallel-size 16", "--enable-expert-parallel", "--compilation-config", "--async-scheduling",
                      "--allowed-local-media-path /", "--mm-processor-cache-gb 0", "--additional-config", "HCCL_BUFFSIZE=1024"):
             assert name in log, name
     finally:
