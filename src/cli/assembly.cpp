@@ -70,11 +70,11 @@ Result<model::GenerationConfig> ReadGenerationConfig(const Options& options, con
 Result<void> ReadQuantization(const Options& options, ModelFiles* files) {
   const std::string& wanted = options.quantization;
   const bool is_automatic = wanted.empty() || wanted == "none" || wanted == "None" || wanted == "auto";
-  if (!is_automatic && wanted != "ascend" && wanted != "int8" && wanted != "compressed-tensors") {
-    return Fail(
-        Errc::kUnsupported,
-        "--quantization {} is not offered yet; offered are ascend (int8 from msModelSlim), compressed-tensors (int8) and int8 (at load)",
-        Printable(wanted));
+  if (!is_automatic && wanted != "ascend" && wanted != "int8" && wanted != "compressed-tensors" && wanted != "fp8") {
+    return Fail(Errc::kUnsupported,
+                "--quantization {} is not offered yet; offered are ascend (int8 from msModelSlim), compressed-tensors (int8), "
+                "fp8 (in blocks) and int8 (at load)",
+                Printable(wanted));
   }
   if (options.load_format != "dummy") {
     AVOCET_TRY(files->description, weights::QuantDescription::Load(files->path.dir));
@@ -89,6 +89,10 @@ Result<void> ReadQuantization(const Options& options, ModelFiles* files) {
     return Fail(Errc::kUnsupported, "--quantization compressed-tensors contradicts {}: its config.json has no such quantization_config",
                 Printable(files->path.dir));
   }
+  if (wanted == "fp8" && files->config.fp8_block == 0) {
+    return Fail(Errc::kUnsupported, "--quantization fp8 contradicts {}: its config.json has no such quantization_config",
+                Printable(files->path.dir));
+  }
   if (wanted == "int8" && (files->description || files->config.int8_by_dtype)) {
     return Fail(Errc::kUnsupported, "--quantization int8 contradicts {}: its weights are quantised already; leave the flag out",
                 Printable(files->path.dir));
@@ -96,6 +100,9 @@ Result<void> ReadQuantization(const Options& options, ModelFiles* files) {
   files->rounds_to_int8 = wanted == "int8" || (wanted == "ascend" && options.load_format == "dummy");
   if (files->description) files->quantization_note = "ascend: int8 products (W8A8) where quant_model_description.json says so";
   if (files->config.int8_by_dtype) files->quantization_note = "compressed-tensors: int8 products (W8A8) where the tensors are int8";
+  if (files->config.fp8_block > 0) {
+    files->quantization_note = "fp8: matrices become bf16 at load (this machine has no fp8 products); --quantization int8 halves that";
+  }
   if (files->rounds_to_int8) {
     files->quantization_note = "int8: matrices of products rounded per channel, their inputs per token; routers and gates stay float";
   }

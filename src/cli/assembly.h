@@ -47,8 +47,11 @@ struct ModelFiles {
   std::string quantization_note;                         // for the report; empty: none
   std::string dtype_note;                                // what --dtype came to, for the report
 
-  weights::Quantization quantization() const { return {description ? &*description : nullptr, config.int8_by_dtype, rounds_to_int8}; }
   engine::DraftDepthPolicy draft_depth = engine::DraftDepthPolicy::kMeasured;  // config.num_drafts says how many
+
+  weights::Quantization quantization() const {
+    return {description ? &*description : nullptr, config.int8_by_dtype, config.fp8_block, rounds_to_int8};
+  }
 };
 
 struct Assembly {

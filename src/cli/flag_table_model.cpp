@@ -59,7 +59,8 @@ constexpr auto kModel = std::to_array<FlagSpec>({
          "none|None|auto|ascend|compressed-tensors|fp8|awq|gptq|gptq_marlin|awq_marlin|bitsandbytes|gguf|modelopt|mxfp4|quark|torchao|int8",
      .target = &Options::quantization,
      .help = "How the weights are quantised. The folder itself decides; a flag that contradicts it is an error. ascend: int8 (W8A8) from "
-             "msModelSlim, found by its quant_model_description.json also without the flag. int8: rounds a float checkpoint at load, "
+             "msModelSlim, found by its quant_model_description.json also without the flag. fp8: block-scaled releases, converted to bf16 "
+             "at load. int8: rounds a float or fp8 checkpoint at load, "
              "weights per channel, inputs per token. The other formats are not offered yet."},
     {.name = "seed",
      .kind = FlagKind::kInt,

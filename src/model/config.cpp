@@ -261,9 +261,25 @@ bool IsInt8Group(const Json& group) {
   return group.is_object() && is_int8("weights", "channel", false) && is_int8("input_activations", "token", true);
 }
 
-// What quantization_config asks for. Served: compressed-tensors int-quantized, W8A8 per channel and token; its int8 tensors are told by
-// their dtype. The int8 checkpoints of msModelSlim have no such entry (weights/quantization.h).
-Result<bool> ReadInt8ByDtype(const Json& root, const Json& text) {
+// quant_method fp8: E4M3 with a scale for every block of weights.
+Result<int32_t> ReadFp8Block(const Json& quantization, std::string_view key) {
+  constexpr int32_t kBlockMax = 4096;
+  const auto is_absent_or = [&quantization](const char* name, const Json& wanted) {
+    return !quantization.contains(name) || quantization[name].is_null() || quantization[name] == wanted;
+  };
+  const auto block = quantization.find("weight_block_size");
+  const bool has_block = block != quantization.end() && block->is_array() && block->size() == 2 && (*block)[0].is_number_integer() &&
+                         (*block)[0] == (*block)[1] && (*block)[0] > 0 && (*block)[0] <= kBlockMax;
+  if (!has_block || !is_absent_or("fmt", "e4m3") || !is_absent_or("activation_scheme", "dynamic")) {
+    return Fail(Errc::kUnsupported, "{} asks for fp8 of another kind: served is e4m3 with a square weight_block_size such as [128, 128]",
+                key);
+  }
+  return (*block)[0].get<int32_t>();
+}
+
+// What quantization_config asks for. Served: FP8 in blocks, and compressed-tensors int-quantized, W8A8 per channel and token; its int8
+// tensors are told by their dtype. The int8 checkpoints of msModelSlim have no such entry (weights/quantization.h).
+Result<void> ReadQuantization(const Json& root, const Json& text, ModelConfig& config) {
   for (const Json* object : {&root, &text}) {
     const Fields fields(*object, "");
     for (const std::string_view key : {"quantization_config", "compression_config"}) {
@@ -273,14 +289,19 @@ Result<bool> ReadInt8ByDtype(const Json& root, const Json& text) {
       const auto text_of = [&quantization](const char* name) {
         return quantization.contains(name) ? Quote(quantization[name]) : std::string("none");
       };
+      if (text_of("quant_method") == Quote(Json("fp8"))) {
+        AVOCET_TRY(config.fp8_block, ReadFp8Block(quantization, key));
+        return {};
+      }
       const auto groups = quantization.find("config_groups");
       const bool has_groups = groups != quantization.end() && groups->is_object() && !groups->empty();
       if (text_of("quant_method") != Quote(Json("compressed-tensors")) || text_of("format") != Quote(Json("int-quantized")) ||
           !has_groups) {
-        return Fail(Errc::kUnsupported,
-                    "{} asks for quant_method {}, format {}: served are bf16, f16 and f32 checkpoints, int8 of msModelSlim, and int8 of "
-                    "compressed-tensors (int-quantized, per channel and token)",
-                    key, text_of("quant_method"), text_of("format"));
+        return Fail(
+            Errc::kUnsupported,
+            "{} asks for quant_method {}, format {}: served are bf16, f16 and f32 checkpoints, fp8 in blocks, int8 of msModelSlim, and "
+            "int8 of compressed-tensors (int-quantized, per channel and token)",
+            key, text_of("quant_method"), text_of("format"));
       }
       for (const auto& [name, group] : groups->items()) {
         if (IsInt8Group(group)) continue;
@@ -291,10 +312,11 @@ Result<bool> ReadInt8ByDtype(const Json& root, const Json& text) {
       if (const auto cache = quantization.find("kv_cache_scheme"); cache != quantization.end() && !cache->is_null()) {
         return Fail(Errc::kUnsupported, "{}: a kv_cache_scheme is not served; null is", key);
       }
-      return true;
+      config.int8_by_dtype = true;
+      return {};
     }
   }
-  return false;
+  return {};
 }
 
 // Where a rope setting may stand: newest place first, as the reference resolves them.
@@ -543,7 +565,7 @@ Result<ModelConfig> ParseConfig(std::string_view json) {
 
   ModelConfig config;
   AVOCET_TRY(const MlpKind mlp, ParseIdentity(root, text, config));
-  AVOCET_TRY(config.int8_by_dtype, ReadInt8ByDtype(root, text));
+  AVOCET_TRY_VOID(ReadQuantization(root, text, config));
   AVOCET_TRY_VOID(ParseText(text, is_nested ? "text_config" : "", mlp, config));
   AVOCET_TRY_VOID(ParseShared(root, text, config));
   AVOCET_TRY_VOID(ParseVision(root, config));

@@ -81,6 +81,7 @@ struct ModelConfig {
   int32_t intermediate = 0;  // dense MLP; 0 for MoE
   std::optional<MoeConfig> moe;
   int32_t num_mtp_layers = 0;
+  int32_t fp8_block = 0;       // FP8 releases: rows and columns that share a scale; 0: no FP8
   bool int8_by_dtype = false;  // compressed-tensors: int8 tensors have a weight_scale beside them
   // Not of the file: drafts per sequence and step that the server was asked for. 0: the draft layer is neither loaded nor given memory.
   int32_t num_drafts = 0;

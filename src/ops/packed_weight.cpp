@@ -38,6 +38,7 @@ float SourceElement(SourceType type, const std::byte* row, int32_t k) {
     case SourceType::kBf16: return ToF32(Bf16{Load16(p)});
     case SourceType::kF16: return ToF32(F16{Load16(p)});
     case SourceType::kInt8:
+    case SourceType::kF8E4M3:
     case SourceType::kF32: break;
   }
   return std::bit_cast<float>(Load32(p));

@@ -21,10 +21,11 @@ namespace avocet::ops {
 inline constexpr int32_t kPanelCols = 16;
 
 // Element types a checkpoint can hold for such a matrix.
-enum class SourceType : uint8_t { kBf16, kF16, kF32, kInt8 };
+// int8 and fp8 have scales beside them: whoever packs applies those.
+enum class SourceType : uint8_t { kBf16, kF16, kF32, kInt8, kF8E4M3 };
 
 constexpr size_t SourceBytes(SourceType type) {
-  return type == SourceType::kF32 ? 4 : type == SourceType::kInt8 ? 1 : 2;
+  return type == SourceType::kF32 ? 4 : type == SourceType::kBf16 || type == SourceType::kF16 ? 2 : 1;
 }
 
 // More would overflow a sum of int8 products: 255 * 128 each.

@@ -43,13 +43,16 @@ ops::WeightFormat FormatFor(WeightPolicy policy, const Quantization& quantizatio
   if (role == MatrixRole::kProduct && (quantization.rounds_floats || IsInt8(sources.front()))) return ops::WeightFormat::kInt8;
   if (policy == WeightPolicy::kBf16) return ops::WeightFormat::kBf16;
   if (policy == WeightPolicy::kF32) return ops::WeightFormat::kF32;
-  const bool all_bf16 = std::ranges::all_of(sources, [](const SourceRows& s) { return s.type == ops::SourceType::kBf16; });
+  const bool all_bf16 = std::ranges::all_of(
+      sources, [](const SourceRows& s) { return s.type == ops::SourceType::kBf16 || s.type == ops::SourceType::kF8E4M3; });
   return all_bf16 ? ops::WeightFormat::kBf16 : ops::WeightFormat::kF32;
 }
 
 std::string_view ConversionText(ops::SourceType source, ops::WeightFormat format) {
   if (format == ops::WeightFormat::kInt8) return "float matrices rounded to int8 (per channel, symmetric)";
   if (source == ops::SourceType::kInt8) return "int8 gates widened to float";
+  if (source == ops::SourceType::kF8E4M3)
+    return format == ops::WeightFormat::kBf16 ? "fp8 matrices rounded to bf16" : "fp8 matrices widened to f32";
   if (format == ops::WeightFormat::kBf16)
     return source == ops::SourceType::kF16 ? "f16 matrices rounded to bf16" : "f32 matrices rounded to bf16";
   return source == ops::SourceType::kF16 ? "f16 matrices widened to f32 (exact)" : "bf16 matrices widened to f32 (exact)";
@@ -83,6 +86,7 @@ struct Loader::Impl {
   Result<const TensorInfo*> FindFloat(const std::string& name, std::span<const int64_t> shape) const;
   Result<const TensorInfo*> FindSide(const std::string& name, int64_t num_rows, std::span<const DType> dtypes) const;
   Result<SourceRows> FindInt8Rows(const RowBlock& block, const MatrixSpec& spec, ops::Int8Input* input);
+  Result<SourceRows> FindFp8Rows(const RowBlock& block, const MatrixSpec& spec);
   Result<SourceRows> FindFloatRows(const RowBlock& block, const MatrixSpec& spec);
   Result<float> ReadScalar(const std::string& name);
   Result<void> CheckOneType(const MatrixSpec& spec) const;
@@ -206,7 +210,31 @@ Result<SourceRows> Loader::Impl::FindInt8Rows(const RowBlock& block, const Matri
   return rows;
 }
 
+// Rows of an fp8 tensor X.weight, and the scales of its blocks.
+Result<SourceRows> Loader::Impl::FindFp8Rows(const RowBlock& block, const MatrixSpec& spec) {
+  const std::vector<int64_t> shape = block.shape.empty() ? std::vector<int64_t>{block.num_rows, spec.in_features} : block.shape;
+  if (shape.size() != 2 || !block.tensor.ends_with(".weight")) {
+    return Fail(Errc::kUnsupported, "tensor {} is fp8 and holds several matrices; fp8 experts are stored one by one", block.tensor);
+  }
+  AVOCET_TRY(const TensorInfo* tensor, FindTensor(block.tensor, shape));
+  const auto blocks = [this](int64_t count) { return (count + quantization.fp8_block - 1) / quantization.fp8_block; };
+  const std::array<int64_t, 2> scales_shape = {blocks(shape[0]), blocks(shape[1])};
+  AVOCET_TRY(const TensorInfo* scales, FindFloat(block.tensor + "_scale_inv", scales_shape));
+  if (block.first_row == 0) UseWhole(scales);  // once, by the block that has the first row
+  uses.push_back({tensor, block.first_row * spec.in_features, block.num_rows * spec.in_features});
+  return SourceRows{.tensor = tensor,
+                    .offset = static_cast<size_t>(block.first_row) * static_cast<size_t>(spec.in_features),
+                    .num_rows = block.num_rows,
+                    .type = ops::SourceType::kF8E4M3,
+                    .block_scales = scales,
+                    .block = quantization.fp8_block};
+}
+
 Result<SourceRows> Loader::Impl::FindFloatRows(const RowBlock& block, const MatrixSpec& spec) {
+  if (const TensorInfo* found = checkpoint.Find(block.tensor);
+      quantization.fp8_block > 0 && found != nullptr && found->dtype == DType::kF8E4M3) {
+    return FindFp8Rows(block, spec);
+  }
   const std::array<int64_t, 2> whole = {block.num_rows, spec.in_features};
   AVOCET_TRY(const TensorInfo* tensor, FindFloat(block.tensor, block.shape.empty() ? whole : std::span<const int64_t>(block.shape)));
   CHECK(block.first_row >= 0 && (block.first_row + block.num_rows) * spec.in_features <= tensor->NumElements(), "rows {}+{} of {}",

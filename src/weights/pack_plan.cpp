@@ -39,7 +39,7 @@ struct RowPlace {
 struct StagedRows {
   int64_t first = 0;
   size_t buffer_offset = 0;
-  size_t side_offset = 0;  // of its first scale and bias
+  size_t side_offset = 0;  // of its first scale and bias, or row of block scales
 };
 
 struct WorkerBuffers {
@@ -49,8 +49,9 @@ struct WorkerBuffers {
   // Of the staged rows of every source, one after the other as `staged` says; int8 sources only.
   std::vector<float> scales;
   std::vector<int32_t> biases;
-  std::vector<std::byte> side;  // as in the file
-  std::vector<int8_t> rounded;  // [kPanelCols][in_features]
+  std::vector<std::byte> side;      // as in the file
+  std::vector<float> block_scales;  // fp8 sources: of the staged rows' blocks, one row of blocks after the other
+  std::vector<int8_t> rounded;      // [kPanelCols][in_features]
 };
 
 class PackRun {
@@ -68,6 +69,8 @@ class PackRun {
  private:
   void MakeTasks();
   Result<size_t> ReadRows(const Task& task, WorkerBuffers& buffers) const;
+  Result<void> ReadBlockScales(const SourceRows& source, int64_t first_row, int64_t num_rows, int32_t in_features,
+                               WorkerBuffers& buffers) const;
   Result<void> ReadSides(const SourceRows& source, int64_t first, int64_t count, WorkerBuffers& buffers) const;
   Result<void> ReadSide(const TensorInfo& tensor, int64_t first, int64_t count, WorkerBuffers& buffers) const;
   void PackPanels(const Task& task, WorkerBuffers& buffers) const;
@@ -136,18 +139,21 @@ Result<size_t> PackRun::ReadRows(const Task& task, WorkerBuffers& buffers) const
   buffers.staged.assign(sources.size(), {});
   buffers.scales.clear();
   buffers.biases.clear();
+  buffers.block_scales.clear();
   for (size_t s = 0; s < sources.size(); ++s) {
     const SourceRows& source = sources[s];
     const int64_t first = std::clamp<int64_t>(begin, 0, source.num_rows);
     const int64_t last = std::clamp<int64_t>(end, 0, source.num_rows);
     const size_t row_bytes = RowBytes(matrix, source.type);
     const size_t num_bytes = static_cast<size_t>(last - first) * row_bytes;
-    buffers.staged[s] = {first, filled, buffers.scales.size()};
+    const bool is_fp8 = source.type == ops::SourceType::kF8E4M3;
+    buffers.staged[s] = {first, filled, is_fp8 ? buffers.block_scales.size() : buffers.scales.size()};
     if (buffers.rows.size() < filled + num_bytes) buffers.rows.resize(filled + num_bytes);
     AVOCET_TRY_VOID(checkpoint_.Read(*source.tensor, source.offset + static_cast<size_t>(first) * row_bytes,
                                      std::span(buffers.rows).subspan(filled, num_bytes)));
     filled += num_bytes;
     if (source.type == ops::SourceType::kInt8) AVOCET_TRY_VOID(ReadSides(source, first, last - first, buffers));
+    if (is_fp8 && last > first) AVOCET_TRY_VOID(ReadBlockScales(source, first, last - first, matrix.weight.in_features, buffers));
     if (!is_pair) begin -= source.num_rows, end -= source.num_rows;
   }
   return filled;
@@ -200,12 +206,39 @@ Result<void> PackRun::ReadSides(const SourceRows& source, int64_t first, int64_t
   return {};
 }
 
+int32_t NumBlocks(int64_t count, int32_t block) {
+  return static_cast<int32_t>((count + block - 1) / block);
+}
+
+// Rows of the tensor, not of the source, lie on the grid of blocks.
+int64_t RowInTensor(const SourceRows& source, int64_t row, int32_t in_features) {
+  return static_cast<int64_t>(source.offset) / in_features + row;
+}
+
+Result<void> PackRun::ReadBlockScales(const SourceRows& source, int64_t first_row, int64_t num_rows, int32_t in_features,
+                                      WorkerBuffers& buffers) const {
+  const int64_t first = RowInTensor(source, first_row, in_features) / source.block;
+  const int64_t last = RowInTensor(source, first_row + num_rows - 1, in_features) / source.block;
+  const int64_t width = NumBlocks(in_features, source.block);
+  const size_t begin = buffers.block_scales.size();
+  AVOCET_TRY_VOID(ReadSide(*source.block_scales, first * width, (last - first + 1) * width, buffers));
+  buffers.block_scales.resize(begin + static_cast<size_t>((last - first + 1) * width));
+  const std::span<float> scales = std::span(buffers.block_scales).subspan(begin);
+  WidenScales(source.block_scales->dtype, buffers.side, scales);
+  const auto bad = std::ranges::find_if(scales, [](float scale) { return !std::isfinite(scale) || scale < 0; });
+  if (bad == scales.end()) return {};
+  return Fail(Errc::kCorrupt, "{}: tensor {} has the scale {} at block {}; a scale is finite and not negative",
+              checkpoint_.PathOf(*source.block_scales), source.block_scales->name, *bad, first * width + (bad - scales.begin()));
+}
+
 // The columns of a panel as they were read; nullptr: padding.
 struct PanelColumns {
   std::array<const std::byte*, ops::kPanelCols> rows{};
   std::array<ops::SourceType, ops::kPanelCols> types{};
   std::array<float, ops::kPanelCols> scales{};
   std::array<int32_t, ops::kPanelCols> biases{};
+  std::array<const float*, ops::kPanelCols> block_scales{};  // fp8: of the row's blocks
+  int32_t block = 0;
   bool is_mixed = false;
 };
 
@@ -220,6 +253,15 @@ PanelColumns FindColumns(const PlannedMatrix& matrix, std::span<const SourceRows
     columns.types[c] = sources[place->source].type;
     columns.is_mixed = columns.is_mixed || columns.types[c] != columns.types[0];
     columns.rows[c] = buffers.rows.data() + staged.buffer_offset + row * RowBytes(matrix, columns.types[c]);
+    if (columns.types[c] == ops::SourceType::kF8E4M3) {
+      const SourceRows& source = sources[place->source];
+      const int32_t in_features = matrix.weight.in_features;
+      const int64_t block_row =
+          RowInTensor(source, place->row, in_features) / source.block - RowInTensor(source, staged.first, in_features) / source.block;
+      columns.block = source.block;
+      columns.block_scales[c] =
+          buffers.block_scales.data() + staged.side_offset + static_cast<size_t>(block_row * NumBlocks(in_features, source.block));
+    }
     if (columns.types[c] != ops::SourceType::kInt8) continue;
     columns.scales[c] = buffers.scales[staged.side_offset + row];
     columns.biases[c] = buffers.biases[staged.side_offset + row];
@@ -228,6 +270,13 @@ PanelColumns FindColumns(const PlannedMatrix& matrix, std::span<const SourceRows
 }
 
 void WidenColumn(const PanelColumns& columns, size_t c, std::span<float> row) {
+  if (columns.types[c] == ops::SourceType::kF8E4M3) {
+    for (size_t k = 0; k < row.size(); ++k) {
+      row[k] =
+          ToF32(F8E4M3{std::to_integer<uint8_t>(columns.rows[c][k])}) * columns.block_scales[c][k / static_cast<size_t>(columns.block)];
+    }
+    return;
+  }
   if (columns.types[c] != ops::SourceType::kInt8) {
     WidenToF32(columns.types[c], columns.rows[c], static_cast<int64_t>(row.size()), row.data());
     return;
@@ -280,7 +329,7 @@ void PackRun::PackPanels(const Task& task, WorkerBuffers& buffers) const {
       PackInt8(weight.in_features, buffers, columns, dst);
       continue;
     }
-    const bool is_widened = columns.is_mixed || columns.types[0] == ops::SourceType::kInt8;
+    const bool is_widened = columns.is_mixed || ops::SourceBytes(columns.types[0]) == 1;
     if (is_widened) WidenColumns(weight.in_features, buffers, columns);
     ops::PackPanel(weight.format, is_widened ? ops::SourceType::kF32 : columns.types[0], columns.rows.data(), weight.in_features, dst);
   }

@@ -25,6 +25,9 @@ struct SourceRows {
   const TensorInfo* scales = nullptr;   // f32, bf16 or f16, or int64 that hold the bits of an f32
   const TensorInfo* offsets = nullptr;  // must be zero; may be absent
   const TensorInfo* biases = nullptr;   // int32; may be absent
+  // An fp8 tensor: scales of blocks of rows and columns, [rows / block, in_features / block] rounded up.
+  const TensorInfo* block_scales = nullptr;
+  int32_t block = 0;
 };
 
 struct PlannedMatrix {

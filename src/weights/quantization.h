@@ -6,6 +6,8 @@
 //                 X.weight_scale and X.weight_offset may be there and are not needed
 //   FLOAT         as it is
 // compressed-tensors (int-quantized) stores the same as W8A8_DYNAMIC, without offsets, and bf16 scales; config.json announces it.
+// FP8 releases (quant_method fp8): X.weight F8_E4M3 [N, K], X.weight_scale_inv [N/128, K/128] rounded up; w = fp8 * scale of its block.
+// They become bf16 at load, or int8 with --quantization int8.
 // Formats: the design's deployment notes, A.2 and A.3.
 #pragma once
 
@@ -49,6 +51,7 @@ class QuantDescription {
 struct Quantization {
   const QuantDescription* description = nullptr;  // of the checkpoint, or nullptr
   bool by_dtype = false;                          // compressed-tensors: an I8 tensor X.weight has X.weight_scale beside it
+  int32_t fp8_block = 0;                          // FP8 releases: an F8_E4M3 X.weight has X.weight_scale_inv, one for every block x block
   bool rounds_floats = false;                     // --quantization int8: float matrices become int8 at load, as W8A8_DYNAMIC
 
   bool has_int8() const { return description != nullptr || by_dtype || rounds_floats; }

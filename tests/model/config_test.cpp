@@ -231,9 +231,16 @@ TEST(Config, Qwen36And38Variants_Accepted) {
 
 TEST(Config, QuantizedCheckpoint_RefusedByFormat) {
   json config = Dense();
-  config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}};
+  config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}};
   EXPECT_THAT(RefusalOf(config),
-              testing::AllOf(HasSubstr("quantization_config"), HasSubstr("\"fp8\""), HasSubstr("served are bf16, f16 and f32")));
+              testing::AllOf(HasSubstr("quantization_config"), HasSubstr("\"awq\""), HasSubstr("served are bf16, f16 and f32")));
+  config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}, {"activation_scheme", "dynamic"}};
+  EXPECT_EQ(Accept(config).fp8_block, 128);
+  for (const json& block : {json(nullptr), json(128), json({128}), json({128, 64}), json({0, 0}), json({"128", "128"}), json({1e9, 1e9})}) {
+    config["quantization_config"]["weight_block_size"] = block;
+    EXPECT_THAT(RefusalOf(config), HasSubstr("weight_block_size"));
+  }
   config["quantization_config"] = nullptr;
   EXPECT_EQ(RefusalOf(config), "accepted");
   config["text_config"]["quantization_config"] = {{"quant_method", "compressed-tensors"}};

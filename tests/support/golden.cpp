@@ -113,7 +113,7 @@ TestModel::TestModel(const std::string& model_dir, const TestModelOptions& optio
   if (options.precision == model::Precision::kF32) load.policy = weights::WeightPolicy::kExact;
   const auto description = weights::QuantDescription::Load(model_dir);
   CHECK(description.has_value(), "{}: {}", model_dir, description.error().message);
-  load.quantization = {*description ? &**description : nullptr, config->int8_by_dtype, options.rounds_to_int8};
+  load.quantization = {*description ? &**description : nullptr, config->int8_by_dtype, config->fp8_block, options.rounds_to_int8};
   model::LoadReport report;
   auto weights = model::LoadModelWeights(*config, model_dir, *pool_, load, &report);
   CHECK(weights.has_value(), "{}: {}", model_dir, weights.error().message);

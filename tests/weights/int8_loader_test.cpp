@@ -73,7 +73,8 @@ Result<Loaded> Load(const Folder& folder, MatrixRole role = MatrixRole::kProduct
   dir.Write(QuantDescription::kFileName, folder.Description());
   AVOCET_TRY(const std::optional<QuantDescription> description, QuantDescription::Load(dir.path()));
   AVOCET_TRY(const Checkpoint checkpoint, Checkpoint::Open(dir.path()));
-  Loader loader(checkpoint, WeightPolicy::kExact, {.description = &*description, .by_dtype = false, .rounds_floats = false});
+  Loader loader(checkpoint, WeightPolicy::kExact,
+                {.description = &*description, .by_dtype = false, .fp8_block = 0, .rounds_floats = false});
   Loaded loaded;
   AVOCET_TRY_VOID(loader.AddMatrix({kCols, RowOrder::kConcat, {{"d.weight", 0, kRows}}, role}, &loaded.dynamic));
   AVOCET_TRY_VOID(loader.AddMatrix({kCols, RowOrder::kConcat, {{"s.weight", 0, kRows}}}, &loaded.fixed));
@@ -206,7 +207,8 @@ TEST(Int8Loader, PartsOfOneProduct_HaveOneTypeAndOneInput) {
   const auto checkpoint = Checkpoint::Open(dir.path());
   const auto description = QuantDescription::Parse("d.json", folder.Description());
   ASSERT_TRUE(description);
-  Loader loader(*checkpoint, WeightPolicy::kExact, {.description = &*description, .by_dtype = false, .rounds_floats = false});
+  Loader loader(*checkpoint, WeightPolicy::kExact,
+                {.description = &*description, .by_dtype = false, .fp8_block = 0, .rounds_floats = false});
   ops::PackedWeight weight;
   const auto types = loader.AddMatrix({kCols, RowOrder::kConcat, {{"d.weight", 0, kRows}, {"s.weight", 0, kRows}}}, &weight);
   ASSERT_FALSE(types);
@@ -231,7 +233,7 @@ TEST(Int8Loader, FloatsRoundedAtLoad_HalfAStepAtMost) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i / kCols + 1);
   dir.Write("model.safetensors", SafetensorsFile({{"w", "F32", {kRows, kCols}, F32Bytes(values)}}));
   const auto checkpoint = Checkpoint::Open(dir.path());
-  Loader loader(*checkpoint, WeightPolicy::kExact, {.description = nullptr, .by_dtype = false, .rounds_floats = true});
+  Loader loader(*checkpoint, WeightPolicy::kExact, {.description = nullptr, .by_dtype = false, .fp8_block = 0, .rounds_floats = true});
   ops::PackedWeight weight;
   ASSERT_TRUE(loader.AddMatrix({kCols, RowOrder::kConcat, {{"w", 0, kRows}}}, &weight));
   device::WorkerPoolOptions options;
