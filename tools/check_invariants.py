@@ -10,7 +10,6 @@ import sys
 NOT_YET = {
     "PLAN-1": "several ranks",
     "STATE-2": "snapshots (prefix reuse)",
-    "STATE-3": "verification of drafts",
 }
 IDS = ["LAYER-1", "PLAN-1", "PLAN-2", "PLAN-3", "SEQ-1", "SEQ-2", "PAGE-1", "PAGE-2", "STATE-1", "STATE-2", "STATE-3", "MEM-1", "MEM-2", "NUM-1",
        "NUM-2", "WAIT-1", "PROG-1"]

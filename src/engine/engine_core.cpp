@@ -196,7 +196,7 @@ std::span<SampleResult> EngineCore::SamplesOf(const PlannedSequence& planned) {
 }
 
 // A draft is accepted when it is the token that its row's logits and draw give anyway: with a draft that is one token, this is rejection
-// sampling, and the tokens are those of a run without drafts, bit for bit (SPEC-1). Each row sees those before it as generated.
+// sampling, and the tokens are those of a run without drafts, bit for bit (NUM-1). Each row sees those before it as generated.
 void EngineCore::SampleTokens(PlannedSequence& p, Sampler::Scratch& scratch) {
   Sequence& s = *p.sequence;
   const MatView<float> logits = runner_.logits();

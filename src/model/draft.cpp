@@ -57,9 +57,7 @@ void Model::ForwardDraft(device::Worker& worker, const DraftPlan& plan, std::spa
   for (int32_t i = begin; i < end; ++i) {
     NormToF32(kernels_, ws.hidden.row(plan.draft_rows[static_cast<size_t>(i)]), draft.final_norm, config_.rms_eps, ws.draft_hidden.row(i));
   }
-  ops::RmsNormRows(worker, kernels_, ws.hidden, plan.draft_rows, draft.final_norm, config_.rms_eps, ws.final_input);
-  ops::Linear(worker, kernels_, ws.final_input.Replicated(worker, num_drafts), weights_.lm_head, ws.logits.Rows(0, num_drafts));
-  worker.Barrier();
+  HeadLogits(worker, plan.draft_rows, draft.final_norm);
   for (int32_t i = begin; i < end; ++i) {
     const int32_t best = ops::ArgMax(kernels_, ws.logits.row_span(i)).index;
     drafts[static_cast<size_t>(i)] = best < 0 ? 0 : best;  // nothing is a number: any token, it will be rejected

@@ -40,10 +40,16 @@ void Model::Forward(device::Worker& worker, const StepPlan& plan) {
 
   if (weights_.draft) KeepFinalHidden(worker, rows);
   if (plan.logit_rows.empty()) return;  // every row is an inner part of a prompt
-  const auto num_logits = static_cast<int32_t>(plan.logit_rows.size());
+  HeadLogits(worker, plan.logit_rows, weights_.final_norm);
+}
+
+// Logits of chosen rows of the residual stream, in their order.
+void Model::HeadLogits(device::Worker& worker, std::span<const int32_t> rows, std::span<const float> norm) {
+  Workspace& ws = workspace_;
+  const auto num_logits = static_cast<int32_t>(rows.size());
   const ops::PackedWeight& head = weights_.lm_head;
   const ops::ProductInput& final_input = head.format == ops::WeightFormat::kInt8 ? ws.final_int8 : ws.final_input;
-  ops::RmsNormRows(worker, kernels_, ws.hidden, plan.logit_rows, weights_.final_norm, config_.rms_eps, final_input, head.input);
+  ops::RmsNormRows(worker, kernels_, ws.hidden, rows, norm, config_.rms_eps, final_input, head.input);
   ops::Linear(worker, kernels_, final_input.Replicated(worker, num_logits), head, ws.logits.Rows(0, num_logits));
   worker.Barrier();
 }

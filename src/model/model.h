@@ -71,6 +71,7 @@ class Model final : public StepRunner {
  private:
   Model(ModelConfig config, ModelWeights weights, const ModelOptions& options, const ops::KernelTable& kernels, device::WorkerPool& pool);
   void Forward(device::Worker& worker, const StepPlan& plan);
+  void HeadLogits(device::Worker& worker, std::span<const int32_t> rows, std::span<const float> norm);
   void KeepFinalHidden(const device::Worker& worker, int32_t rows);
   void ForwardDraft(device::Worker& worker, const DraftPlan& plan, std::span<int32_t> drafts);
   void ComputeRope(const device::Worker& worker, std::span<const int32_t> positions);

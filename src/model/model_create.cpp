@@ -44,7 +44,7 @@ bool HasProduct(const LayerWeights& layer, ops::WeightFormat format) {
 }
 
 bool HasProduct(const ModelWeights& weights, ops::WeightFormat format) {
-  if (weights.draft && (weights.draft->fc.format == format || HasProduct(weights.draft->layer, format))) return true;
+  if (weights.draft && HasProduct(weights.draft->layer, format)) return true;
   return weights.lm_head.format == format ||
          std::ranges::any_of(weights.layers, [format](const LayerWeights& layer) { return HasProduct(layer, format); });
 }

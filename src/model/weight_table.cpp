@@ -138,7 +138,7 @@ Result<void> VisitDraft(const ModelConfig& config, const TensorNames& names, Dra
   };
   AVOCET_TRY_VOID(norm("mtp.pre_fc_norm_embedding.weight", &draft.embedding_norm));
   AVOCET_TRY_VOID(norm("mtp.pre_fc_norm_hidden.weight", &draft.hidden_norm));
-  AVOCET_TRY_VOID(visitor.Matrix(Whole("mtp.fc.weight", config.hidden, 2 * config.hidden), &draft.fc));
+  AVOCET_TRY_VOID(visitor.Matrix(Whole("mtp.fc.weight", config.hidden, 2 * config.hidden, MatrixRole::kGate), &draft.fc));
   AVOCET_TRY_VOID(LayerWalk(config, names.draft_experts, "mtp.layers.0.", visitor).Visit(LayerKind::kAttention, draft.layer));
   return norm("mtp.norm.weight", &draft.final_norm);
 }

@@ -119,7 +119,7 @@ void Layout(Workspace& ws, const ModelConfig& config, const WorkspaceShape& shap
   if (config.num_drafts > 0) {
     ws.final_hidden = from.template Matrix<float>(shape.max_rows, config.hidden);
     ws.draft_hidden = from.template Matrix<float>(shape.max_logit_rows, config.hidden);
-    ws.draft_input = from.Input(shape.input_type, shape.max_rows, 2 * config.hidden, shape.num_workers);
+    ws.draft_input = from.Input(ops::InputType::kF32, shape.max_rows, 2 * config.hidden, shape.num_workers);
   }
   ws.input = from.Input(shape.input_type, shape.max_rows, config.hidden, shape.num_workers);
   ws.gate_input = shape.input_type == ops::InputType::kF32

@@ -45,7 +45,7 @@ struct Workspace {
   // With drafts: what the step's rows say after the final norm, and what the draft layer said to the rows it was asked for.
   MatView<float> final_hidden;    // [max_rows, hidden]
   MatView<float> draft_hidden;    // [max_logit_rows, hidden]
-  ops::ProductInput draft_input;  // [max_rows, 2*hidden]: normed embedding | normed hidden state
+  ops::ProductInput draft_input;  // [max_rows, 2*hidden]: f32: normed embedding | normed hidden state
   // The normed hidden state [max_rows, hidden], for whom: MLP and experts; mixers (f32 in MoE models, ADR 3); routers and gates (f32).
   // The last two are handles to the same memory as one of the others where the types agree.
   ops::ProductInput input;

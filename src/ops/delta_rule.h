@@ -48,7 +48,7 @@ size_t DraftRowFloats(const DeltaNetShape& shape);
 //
 // The last `num_drafts` rows may turn out wrong: they see the state as if it had advanced, but it stays before them, and what they would
 // have applied is kept in `drafts`. The next span of the sequence applies the first `num_pending` of them before its own rows. So there is
-// one state per sequence however many drafts, and a rejected row costs nothing.
+// one state per sequence however many drafts, and a rejected row costs nothing (STATE-3).
 struct DeltaNetSpan {
   int32_t row_begin = 0;
   int32_t num_rows = 0;

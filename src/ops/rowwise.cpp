@@ -107,13 +107,20 @@ void RmsNormPairs(const device::Worker& worker, const KernelTable& kernels, MatV
                   MatView<const float> y, std::span<const int32_t> y_rows, std::span<const float> y_weight, float eps,
                   const MutableInputView& out) {
   const auto [begin, end] = worker.Share(x.rows);
-  const size_t half = static_cast<size_t>(x.cols) * InputBytes(out.type);
-  const auto norm = [&](const float* row, std::span<const float> weight, std::byte* to) {
-    kernels.norm({.x = row, .weight = weight.data(), .gate = nullptr, .size = x.cols, .eps = eps, .out_type = out.type, .out = to});
+  const auto norm = [&](const float* row, std::span<const float> weight, float* to) {
+    kernels.norm({.x = row,
+                  .weight = weight.data(),
+                  .gate = nullptr,
+                  .size = x.cols,
+                  .eps = eps,
+                  .out_type = InputType::kF32,
+                  .out = reinterpret_cast<std::byte*>(to)});
   };
+  CHECK(out.type == InputType::kF32, "NUM-1: pairs of norms are f32");
   for (int32_t r = begin; r < end; ++r) {
-    norm(x.row(r), x_weight, out.row(r));
-    norm(y.row(y_rows[static_cast<size_t>(r)]), y_weight, out.row(r) + half);
+    float* to = reinterpret_cast<float*>(out.row(r));
+    norm(x.row(r), x_weight, to);
+    norm(y.row(y_rows[static_cast<size_t>(r)]), y_weight, to + x.cols);
   }
 }
 

@@ -31,7 +31,7 @@ void QuantizeRows(device::Worker& worker, const KernelTable& kernels, const Inpu
 // has just written; Barrier after.
 void RmsNormPairs(const device::Worker& worker, const KernelTable& kernels, MatView<const float> x /*[rows, hidden]*/,
                   std::span<const float> x_weight, MatView<const float> y, std::span<const int32_t> y_rows /*[rows]*/,
-                  std::span<const float> y_weight, float eps, const MutableInputView& out /*[rows, 2*hidden]*/);
+                  std::span<const float> y_weight, float eps, const MutableInputView& out /*[rows, 2*hidden], f32*/);
 
 // out[r] = row token_ids[r] of the table. Workers share the rows.
 void GatherEmbedding(const device::Worker& worker, std::span<const int32_t> token_ids, const PackedWeight& table, MatView<float> out);

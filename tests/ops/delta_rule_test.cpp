@@ -303,7 +303,7 @@ constexpr std::array kShapes = {DeltaNetShape{2, 4, 32, 32, 4}, DeltaNetShape{1,
                                 DeltaNetShape{2, 2, 128, 128, 4}};
 
 // Rows that are tried first and committed later, or tried and rejected, leave what plain rows leave.
-TEST_P(DeltaRuleTest, Num1_DraftsAcceptedOrNot_SameBitsAsPlainRows) {
+TEST_P(DeltaRuleTest, State3_DraftsAcceptedOrNot_SameBitsAsPlainRows) {
   for (const DeltaNetShape& shape : kShapes) {
     const std::vector<int32_t> lengths = {70, 70};
     Mixer plain(kernels(), shape, InputType::kF32, 2, lengths);
