@@ -6,7 +6,7 @@
 
 namespace avocet::engine {
 
-struct Scheduler::Draft {
+struct Scheduler::Budget {
   int32_t rows_left = 0;
   int32_t logits_left = 0;
   int32_t free_pages = 0;
@@ -46,40 +46,40 @@ void Scheduler::Remove(Sequence* sequence) {
 bool Scheduler::Plan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) {
   entries_.clear();
   victims_.clear();
-  Draft draft{max_rows_, max_logit_rows_, cache_.free_pages(), cache_.free_slots()};
-  PlanRunning(draft);
-  if (victims_.empty()) PlanWaiting(draft);
-  PlanDrafts(draft);
+  Budget budget{max_rows_, max_logit_rows_, cache_.free_pages(), cache_.free_slots()};
+  PlanRunning(budget);
+  if (victims_.empty()) PlanWaiting(budget);
+  PlanDrafts(budget);
   if (entries_.empty() && victims_.empty()) return false;
-  Commit(draft);
+  Commit(budget);
   WritePlan(plan, planned);
   return !planned.empty();
 }
 
 // Single rows first: every running stream gets its next token before any prompt gets a chunk.
-void Scheduler::PlanRunning(Draft& draft) {
+void Scheduler::PlanRunning(Budget& budget) {
   for (const bool single_rows : {true, false}) {
     for (Sequence* sequence : running_) {
       if ((sequence->num_missing() == 1) != single_rows) continue;
       if (std::ranges::find(victims_, sequence) != victims_.end()) continue;
-      PlanOne(draft, sequence);
+      PlanOne(budget, sequence);
     }
   }
 }
 
-bool Scheduler::PlanOne(Draft& draft, Sequence* sequence) {
-  const int32_t rows = RowsFor(draft, *sequence, sequence->num_computed);
+bool Scheduler::PlanOne(Budget& budget, Sequence* sequence) {
+  const int32_t rows = RowsFor(budget, *sequence, sequence->num_computed);
   if (rows == 0) return false;
   const int32_t new_pages = cache_.PagesFor(sequence->num_computed + rows) - static_cast<int32_t>(sequence->pages.size());
-  while (new_pages > draft.free_pages) {
-    if (!Preempt(draft, sequence)) return false;
+  while (new_pages > budget.free_pages) {
+    if (!Preempt(budget, sequence)) return false;
   }
-  AddEntry(draft, {sequence, rows, 0, std::max(0, new_pages), NumLogits(*sequence, sequence->num_computed, rows), false});
+  AddEntry(budget, {sequence, rows, 0, std::max(0, new_pages), NumLogits(*sequence, sequence->num_computed, rows), false});
   return true;
 }
 
 // The least urgent running sequence gives its pages back. False: that was the one asking.
-bool Scheduler::Preempt(Draft& draft, const Sequence* asking) {
+bool Scheduler::Preempt(Budget& budget, const Sequence* asking) {
   Sequence* victim = nullptr;
   for (Sequence* candidate : running_) {
     if (std::ranges::find(victims_, candidate) != victims_.end()) continue;
@@ -87,52 +87,52 @@ bool Scheduler::Preempt(Draft& draft, const Sequence* asking) {
   }
   CHECK(victim != nullptr, "PLAN-3: sequence {} asks for pages and nobody runs", asking->request.id);
   victims_.push_back(victim);
-  draft.free_pages += static_cast<int32_t>(victim->pages.size());
+  budget.free_pages += static_cast<int32_t>(victim->pages.size());
   const auto planned = std::ranges::find(entries_, victim, &Entry::sequence);
   if (planned != entries_.end()) {
-    draft.free_pages += planned->new_pages;
-    draft.rows_left += planned->num_rows;
-    draft.logits_left += planned->num_logits;
+    budget.free_pages += planned->new_pages;
+    budget.rows_left += planned->num_rows;
+    budget.logits_left += planned->num_logits;
     entries_.erase(planned);
   }
   return victim != asking;
 }
 
-void Scheduler::PlanWaiting(Draft& draft) {
+void Scheduler::PlanWaiting(Budget& budget) {
   auto num_running = static_cast<int32_t>(running_.size());
   for (Sequence* sequence : waiting_) {
-    if (num_running >= options_.max_num_seqs || draft.free_slots == 0) return;
-    const int32_t rows = RowsFor(draft, *sequence, 0);
+    if (num_running >= options_.max_num_seqs || budget.free_slots == 0) return;
+    const int32_t rows = RowsFor(budget, *sequence, 0);
     if (rows == 0) return;
     const int32_t new_pages = cache_.PagesFor(rows);
-    if (new_pages > draft.free_pages) return;
-    AddEntry(draft, {sequence, rows, 0, new_pages, NumLogits(*sequence, 0, rows), true});
-    --draft.free_slots;
+    if (new_pages > budget.free_pages) return;
+    AddEntry(budget, {sequence, rows, 0, new_pages, NumLogits(*sequence, 0, rows), true});
+    --budget.free_slots;
     ++num_running;
   }
 }
 
 // Drafts take what is left: rows, logit rows beyond one per seat, pages that nobody else wants now.
-void Scheduler::PlanDrafts(Draft& draft) {
+void Scheduler::PlanDrafts(Budget& budget) {
   if (!victims_.empty()) return;
-  int32_t logits_left = std::min(draft.logits_left, max_logit_rows_ - options_.max_num_seqs);
+  int32_t logits_left = std::min(budget.logits_left, max_logit_rows_ - options_.max_num_seqs);
   for (Entry& entry : entries_) {
     const Sequence& s = *entry.sequence;
     if (s.drafts.empty() || s.num_computed + entry.num_rows != s.num_known()) continue;
-    int32_t count = std::min({static_cast<int32_t>(s.drafts.size()), draft.rows_left, logits_left});
+    int32_t count = std::min({static_cast<int32_t>(s.drafts.size()), budget.rows_left, logits_left});
     const int32_t end = s.num_computed + entry.num_rows;
     const int32_t held = static_cast<int32_t>(s.pages.size()) + entry.new_pages;
-    while (count > 0 && cache_.PagesFor(end + count) - held > draft.free_pages) --count;
+    while (count > 0 && cache_.PagesFor(end + count) - held > budget.free_pages) --count;
     if (count <= 0) continue;
     const int32_t new_pages = std::max(0, cache_.PagesFor(end + count) - held);
     entry.num_rows += count;
     entry.num_drafts = count;
     entry.num_logits += count;
     entry.new_pages += new_pages;
-    draft.rows_left -= count;
-    draft.logits_left -= count;
+    budget.rows_left -= count;
+    budget.logits_left -= count;
     logits_left -= count;
-    draft.free_pages -= new_pages;
+    budget.free_pages -= new_pages;
   }
 }
 
@@ -154,25 +154,25 @@ int32_t Scheduler::NumLogits(const Sequence& sequence, int32_t computed, int32_t
   return NumScored(sequence, computed, rows) + static_cast<int32_t>(computed + rows == sequence.num_known());
 }
 
-void Scheduler::AddEntry(Draft& draft, const Entry& entry) {
+void Scheduler::AddEntry(Budget& budget, const Entry& entry) {
   entries_.push_back(entry);
-  draft.free_pages -= entry.new_pages;
-  draft.rows_left -= entry.num_rows;
-  draft.logits_left -= entry.num_logits;
+  budget.free_pages -= entry.new_pages;
+  budget.rows_left -= entry.num_rows;
+  budget.logits_left -= entry.num_logits;
 }
 
 // As many as are missing, cut by the row budget, the chunk limit and the logit rows that sampling and scoring need. The rows that
 // score stand at the end of a chunk, just before the one to sample from, so cutting one row saves one row of logits.
-int32_t Scheduler::RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const {
-  int32_t rows = std::min(sequence.num_known() - computed, draft.rows_left);
+int32_t Scheduler::RowsFor(const Budget& budget, const Sequence& sequence, int32_t computed) const {
+  int32_t rows = std::min(sequence.num_known() - computed, budget.rows_left);
   if (options_.long_prefill_token_threshold > 0) rows = std::min(rows, options_.long_prefill_token_threshold);
   if (rows <= 0) return 0;
-  const int32_t excess = NumLogits(sequence, computed, rows) - draft.logits_left;
+  const int32_t excess = NumLogits(sequence, computed, rows) - budget.logits_left;
   return std::max(0, rows - std::max(0, excess));
 }
 
 // Applies the decision: victims give back, entries get slots and pages.
-void Scheduler::Commit(Draft& draft) {
+void Scheduler::Commit(Budget& budget) {
   for (Sequence* victim : victims_) {
     std::erase(running_, victim);
     cache_.Release(*victim);
@@ -188,7 +188,7 @@ void Scheduler::Commit(Draft& draft) {
     cache_.Extend(*entry.sequence, entry.sequence->num_computed + entry.num_rows);
     entry.sequence->num_planned = entry.num_rows - entry.num_drafts;
   }
-  CHECK(draft.free_pages == cache_.free_pages(), "PLAN-3: planned to leave {} pages free, {} are", draft.free_pages, cache_.free_pages());
+  CHECK(budget.free_pages == cache_.free_pages(), "PLAN-3: planned to leave {} pages free, {} are", budget.free_pages, cache_.free_pages());
 }
 
 void Scheduler::WritePlan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) const {

@@ -57,7 +57,7 @@ class Scheduler {
     SchedulingPolicy policy;
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
-  struct Draft;  // the numbers that planning decides over
+  struct Budget;  // the numbers that planning decides over
   struct Entry {
     Sequence* sequence;
     int32_t num_rows;  // drafts included
@@ -67,17 +67,17 @@ class Scheduler {
     bool is_admitted;    // was waiting
   };
 
-  void PlanRunning(Draft& draft);
-  bool PlanOne(Draft& draft, Sequence* sequence);
-  bool Preempt(Draft& draft, const Sequence* asking);
-  void PlanWaiting(Draft& draft);
-  void PlanDrafts(Draft& draft);
-  int32_t RowsFor(const Draft& draft, const Sequence& sequence, int32_t computed) const;
+  void PlanRunning(Budget& budget);
+  bool PlanOne(Budget& budget, Sequence* sequence);
+  bool Preempt(Budget& budget, const Sequence* asking);
+  void PlanWaiting(Budget& budget);
+  void PlanDrafts(Budget& budget);
+  int32_t RowsFor(const Budget& budget, const Sequence& sequence, int32_t computed) const;
   int32_t FirstUnscored(const Sequence& sequence) const;
   int32_t NumScored(const Sequence& sequence, int32_t computed, int32_t rows) const;
   int32_t NumLogits(const Sequence& sequence, int32_t computed, int32_t rows) const;
-  void AddEntry(Draft& draft, const Entry& entry);
-  void Commit(Draft& draft);
+  void AddEntry(Budget& budget, const Entry& entry);
+  void Commit(Budget& budget);
   void WritePlan(model::StepPlan& plan, std::vector<PlannedSequence>& planned) const;
 
   EngineOptions options_;
