@@ -131,8 +131,8 @@ TEST_P(GoldenDrafts, GreedyRuns_EmitStepByStepWhatTheTracesEmit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenDrafts, testing::Values("b-moe-mtp", "c-vl-moe-mtp"), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenDrafts, testing::Values("b-moe-mtp", "c-vl-moe-mtp"), [](const auto& parameter) {
+  std::string name = parameter.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
