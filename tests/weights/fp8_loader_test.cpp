@@ -118,6 +118,40 @@ TEST(Fp8Loader, Int8AtLoad_RoundsTheScaledValues) {
   }
 }
 
+// Larger than what a worker reads at once: tasks begin and end inside a block of rows.
+TEST(Fp8Loader, MatrixOfSeveralTasks_KeepsItsGrid) {
+  constexpr int64_t kManyRows = 1500;
+  constexpr int64_t kManyCols = 1100;
+  constexpr int64_t kWide = 128;
+  const auto scale_of = [](int64_t r, int64_t c) { return ToF32(ToBf16(0.5f + static_cast<float>((r / kWide * 9 + c / kWide) % 50))); };
+  std::string bytes;
+  std::vector<float> scales;
+  for (int64_t r = 0; r < kManyRows; ++r) {
+    for (int64_t c = 0; c < kManyCols; ++c) bytes += static_cast<char>(BitsOf(r, c));
+  }
+  for (int64_t r = 0; r < kManyRows; r += kWide) {
+    for (int64_t c = 0; c < kManyCols; c += kWide) scales.push_back(scale_of(r, c));
+  }
+  TempDir dir;
+  dir.Write("model.safetensors", SafetensorsFile({{"w.weight", "F8_E4M3", {kManyRows, kManyCols}, bytes},
+                                                  {"w.weight_scale_inv", "BF16", {12, 9}, Bf16Bytes(scales)}}));
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  Loader loader(*checkpoint, WeightPolicy::kExact, {.description = nullptr, .by_dtype = false, .fp8_block = kWide, .rounds_floats = false});
+  ops::PackedWeight weight;
+  ASSERT_TRUE(loader.AddMatrix({kManyCols, RowOrder::kConcat, {{"w.weight", 0, kManyRows}}}, &weight));
+  device::WorkerPoolOptions options;
+  options.cpus.assign(2, -1);
+  const auto pool = device::WorkerPool::Create(options).value();
+  const auto arena = loader.Load(*pool, {});
+  ASSERT_TRUE(arena) << arena.error().message;
+  for (int32_t r = 0; r < kManyRows; ++r) {
+    for (int32_t c = 0; c < kManyCols; ++c) {
+      ASSERT_EQ(ops::PackedElement(weight, r, c), ToF32(ToBf16(ToF32(F8E4M3{BitsOf(r, c)}) * scale_of(r, c)))) << r << ", " << c;
+    }
+  }
+}
+
 TEST(Fp8Loader, Spoiled_RefusedByName) {
   const MatrixSpec spec = {kCols, RowOrder::kConcat, {{"w.weight", 0, kRows}}};
   auto tensors = Tensors();
