@@ -104,7 +104,9 @@ void Drafter::PlanFirstPass(std::span<const PlannedSequence> planned, int32_t de
     for (int32_t i = 0; i < count; ++i) AddRow(p.row_begin + i, s.tokens[static_cast<size_t>(first + i + 1)], first + i);
     // Pages are taken ahead only where there are plenty.
     const int32_t ahead = std::min(s.num_computed + depth - 1, s.num_prompt() + s.request.sampling.max_tokens);
-    if (p.is_sampled && depth > 0 && cache_.free_pages() > options_.max_num_seqs) cache_.Extend(s, ahead);
+    const int32_t new_pages = cache_.PagesFor(ahead) - static_cast<int32_t>(s.pages.size());
+    const bool has_pages = cache_.free_pages() - new_pages >= options_.max_num_seqs;
+    if (p.is_sampled && depth > 0 && has_pages) cache_.Extend(s, ahead);
     AddSequence(s, row_begin, count, first);
     s.num_draft_layer = s.num_computed;
     if (!p.is_sampled || depth == 0) continue;

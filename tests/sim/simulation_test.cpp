@@ -24,7 +24,7 @@ using engine::RequestId;
 
 constexpr int32_t kVocabRows = 40;
 constexpr int32_t kVocabSize = 37;  // three rows without a token
-constexpr uint64_t kDefaultSteps = 50'000;
+constexpr uint64_t kDefaultSteps = 300'000;
 constexpr int kStepsPerWorld = 1000;
 
 uint64_t FromEnvironment(const char* name, uint64_t fallback) {
