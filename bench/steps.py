@@ -52,8 +52,11 @@ SHAPES = {
     "4B": config(2560, 32, 16, 4, 32, 9216),
     "35B-A3B, 4 of 40 layers": config(2048, 4, 16, 2, 32, experts=256, top_k=8, expert_intermediate=512, shared=512, tied=False),
 }
-# Share of the read roof that a bf16 decode step must reach, by (shape, sequences).
-DECODE_GOALS = {("0.8B", 1): 0.70}
+FORMATS = {"bf16": [], "int8": ["--quantization", "int8"]}
+# Share of the read roof that a decode step must reach, by (format, shape, sequences).
+DECODE_GOALS = {("bf16", "0.8B", 1): 0.70, ("int8", "0.8B", 1): 0.78}
+# Of the time that the products alone would take.
+PROMPT_GOALS = {("int8", "0.8B"): 0.60}
 
 
 class Bench:
@@ -95,24 +98,43 @@ def shape_folder(folder, name):
 
 
 def decode_steps(bench, folder):
-    for name in SHAPES:
-        for sequences in (1, 8, 32):
-            what = f"decode step bf16 {name}, B={sequences}"
-            if not bench.wants(what):
-                continue
-            own = bench.latency(shape_folder(folder, name), "--input-len", 16, "--output-len", 24, "--batch-size", sequences,
-                                "--num-iters", 7)["avocet"]
-            line(what, own["decode_step_seconds"] * 1e3, "ms", own["decode_step_bytes"] / own["read_roof_gb_per_s"] / 1e6,
-                 own["read_roof_share"], DECODE_GOALS.get((name, sequences)))
+    for format_name, flags in FORMATS.items():
+        for name in SHAPES:
+            for sequences in (1, 8, 32):
+                what = f"decode step {format_name} {name}, B={sequences}"
+                if not bench.wants(what):
+                    continue
+                own = bench.latency(shape_folder(folder, name), *flags, "--input-len", 16, "--output-len", 24, "--batch-size", sequences,
+                                    "--num-iters", 7)["avocet"]
+                line(what, own["decode_step_seconds"] * 1e3, "ms", own["decode_step_bytes"] / own["read_roof_gb_per_s"] / 1e6,
+                     own["read_roof_share"], DECODE_GOALS.get((format_name, name, sequences)))
+
+
+def layer_flops(text):
+    """Of one token in the products of a dense model's layers; the head multiplies the last row alone."""
+    products = ("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight")
+    return 2 * sum(shape[0] * shape[1] for name, shape in tensors_of(text) if name.endswith(products))
+
+
+def product_rate(bench, format_name):
+    """Multiply-adds (counted as two) per second that the products reach for 256 rows, by bench/micro/linear_bench.cpp."""
+    only = {"bf16": "bf16 M=256 4096x12288", "int8": "int8 x int8 M=256 4096x12288"}[format_name]
+    done = subprocess.run([bench.bin_dir / "linear_bench", "--only", only], capture_output=True, text=True, check=True)
+    return max(json.loads(row)["value"] for row in done.stdout.splitlines()) * 1e9
 
 
 def prompt_steps(bench, folder):
-    for name in ("0.8B", "4B"):
-        what = f"prompt of 512 tokens bf16 {name}"
-        if not bench.wants(what):
-            continue
-        result = bench.latency(shape_folder(folder, name), "--input-len", 512, "--output-len", 1, "--batch-size", 1, "--num-iters", 5)
-        line(what, 512 / statistics.median(result["latencies"]), "tokens/s")
+    for format_name, flags in FORMATS.items():
+        for name in ("0.8B", "4B"):
+            what = f"prompt of 512 tokens {format_name} {name}"
+            if not bench.wants(what):
+                continue
+            before = product_rate(bench, format_name)
+            result = bench.latency(shape_folder(folder, name), *flags, "--input-len", 512, "--output-len", 1, "--batch-size", 1, "--num-iters", 5)
+            rate = (before + product_rate(bench, format_name)) / 2
+            own = 512 / statistics.median(result["latencies"])
+            roof = rate / layer_flops(SHAPES[name]["text_config"])
+            line(what, own, "tokens/s", roof, own / roof, PROMPT_GOALS.get((format_name, name)))
 
 
 @contextlib.contextmanager

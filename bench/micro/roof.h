@@ -195,6 +195,22 @@ __attribute__((target("avx512f,avx512vnni"))) inline double OpsOfVnni(int64_t ro
   return static_cast<double>(rounds) * 16 * 64 * 2;
 }
 
+__attribute__((target("avx512bw"))) inline double OpsOfWidePairs(int64_t rounds) {
+  const __m512i x = _mm512_set1_epi16(1);
+  __m512i w = x;
+#define AVOCET_DECLARE(i) __m512i a##i = x;
+#define AVOCET_STEP(i)                                    \
+  a##i = _mm512_add_epi32(a##i, _mm512_madd_epi16(w, x)); \
+  __asm__ volatile("" : "+v"(a##i), "+v"(w));
+  AVOCET_SIXTEEN(AVOCET_DECLARE)
+  for (int64_t r = 0; r < rounds; ++r) {
+    AVOCET_SIXTEEN(AVOCET_STEP)
+  }
+#undef AVOCET_DECLARE
+#undef AVOCET_STEP
+  return static_cast<double>(rounds) * 16 * 32 * 2;
+}
+
 __attribute__((target("avx2"))) inline double OpsOfPairs(int64_t rounds) {
   const __m256i x = _mm256_set1_epi16(1);
   __m256i w = x;
@@ -248,8 +264,10 @@ inline double FlopRate(const Machine& machine, ops::InputType type) {
   const double seconds = SecondsOf(*machine.pool, [&] {
     machine.pool->Run([&](device::Worker& worker) {
       double& mine = flops[static_cast<size_t>(worker.id()) * 8];
-      if (ops::IsInt8(type)) {
-        mine = type == ops::InputType::kInt8 ? internal::OpsOfVnni(kRounds) : internal::OpsOfPairs(kRounds);
+      if (type == ops::InputType::kInt8) {
+        mine = internal::OpsOfVnni(kRounds);
+      } else if (type == ops::InputType::kInt8Pairs) {
+        mine = machine.isa >= device::Isa::kAvx512 ? internal::OpsOfWidePairs(kRounds) : internal::OpsOfPairs(kRounds);
       } else if (type == ops::InputType::kBf16) {
         mine = internal::FlopsOfBf16(kRounds);
       } else if (machine.isa >= device::Isa::kAvx512) {

@@ -146,6 +146,19 @@ const Json* FieldReader::Object(std::string_view name) {
   return nullptr;
 }
 
+ApiResult<void> EachObject(FieldReader& body, std::string_view name, std::string_view what,
+                           FunctionRef<ApiResult<void>(FieldReader& fields, const std::string& path)> read) {
+  const Json* list = body.List(name);
+  if (list == nullptr) return {};
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string path = fmt::format("{}.{}", body.PathOf(name), i);
+    if (!(*list)[i].is_object()) return Refuse(400, path, "{}: expected {}, got {}", path, what, Preview((*list)[i]));
+    FieldReader fields((*list)[i], path, body.problems());
+    AVOCET_TRY_VOID(read(fields, path));
+  }
+  return {};
+}
+
 const Json* FieldReader::List(std::string_view name) {
   const Json* value = Find(name);
   if (value == nullptr || value->is_array()) return value;

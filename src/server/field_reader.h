@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "server/api_error.h"
 #include "server/json_input.h"
 
@@ -68,6 +69,10 @@ class FieldReader {
   std::string path_;
   Problems& problems_;
 };
+
+// Reads every object of the list `name` in turn (absent: none). What is no object is refused: "tools.2: expected a tool, got 3".
+ApiResult<void> EachObject(FieldReader& body, std::string_view name, std::string_view what,
+                           FunctionRef<ApiResult<void>(FieldReader& fields, const std::string& path)> read);
 
 // An integer written as 3 or 3.0; none for anything else.
 std::optional<int64_t> IntegerOf(const Json& value);

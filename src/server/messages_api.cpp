@@ -108,12 +108,7 @@ class MessageReader {
 
 ApiResult<Json> ReadTools(FieldReader& body) {
   Json tools = Json::array();
-  const Json* list = body.List("tools");
-  if (list == nullptr) return tools;
-  for (size_t i = 0; i < list->size(); ++i) {
-    const std::string path = fmt::format("tools.{}", i);
-    if (!(*list)[i].is_object()) return Refuse(400, path, "{}: expected a tool, got {}", path, Preview((*list)[i]));
-    FieldReader fields((*list)[i], path, body.problems());
+  const auto read = [&tools](FieldReader& fields, const std::string& path) -> ApiResult<void> {
     const Json* schema = fields.Object("input_schema");
     const std::string type = fields.String("type").value_or("custom");
     if (schema == nullptr || type != "custom") {
@@ -123,7 +118,9 @@ ApiResult<Json> ReadTools(FieldReader& body) {
     if (auto description = fields.String("description")) function["description"] = *std::move(description);
     function["parameters"] = *schema;
     tools.push_back(Json::object({{"type", "function"}, {"function", std::move(function)}}));
-  }
+    return {};
+  };
+  AVOCET_TRY_VOID(EachObject(body, "tools", "a tool", read));
   return tools;
 }
 

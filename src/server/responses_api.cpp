@@ -98,12 +98,7 @@ class ItemReader {
 
 ApiResult<Json> ReadTools(FieldReader& body) {
   Json tools = Json::array();
-  const Json* list = body.List("tools");
-  if (list == nullptr) return tools;
-  for (size_t i = 0; i < list->size(); ++i) {
-    const std::string path = fmt::format("tools.{}", i);
-    if (!(*list)[i].is_object()) return Refuse(400, path, "{}: expected a tool, got {}", path, Preview((*list)[i]));
-    FieldReader fields((*list)[i], path, body.problems());
+  const auto read = [&tools](FieldReader& fields, const std::string& path) -> ApiResult<void> {
     if (const std::string type = fields.String("type").value_or(""); type != "function") {
       return Refuse(400, path + ".type", "{}.type: tools of type {} are not offered, only function", path, Printable(type));
     }
@@ -112,7 +107,9 @@ ApiResult<Json> ReadTools(FieldReader& body) {
       if (const Json* value = fields.Find(name)) function[name] = *value;
     }
     tools.push_back(Json::object({{"type", "function"}, {"function", std::move(function)}}));
-  }
+    return {};
+  };
+  AVOCET_TRY_VOID(EachObject(body, "tools", "a tool", read));
   return tools;
 }
 

@@ -254,11 +254,12 @@ TEST(Int8AtLoad, Logits_StayNearTheFloatReference) {
       const bool is_same = std::max_element(got[p].begin(), got[p].end()) - got[p].begin() == top[p];
       same_top += is_same ? 1 : 0;
       ++positions;
-      // Checkpoint e, the same rounding with a float head, moves a logit by 0.22 at most; here the head is rounded too.
-      EXPECT_TRUE(is_same || margins[p] < 2 * 0.4) << prompt << p << ", margin " << margins[p];
+      // The int8 formats made from this checkpoint move a logit by 0.39 at most (quant/index.json, d2), and two logits make a margin.
+      EXPECT_TRUE(is_same || margins[p] < 2 * 0.39) << prompt << p << ", margin " << margins[p];
     }
   }
   std::printf("int8 at load: top-1 equal in %d of %d\n", same_top, positions);
+  // The reference itself keeps 98.6 % with d2; the rest falls on margins that the line above has judged.
   EXPECT_GE(same_top, positions * 95 / 100);
 }
 
